@@ -1,0 +1,1 @@
+//! Finding and rewriting system-call sites.

@@ -1,0 +1,2 @@
+//! The constructor.
+#![no_std]
