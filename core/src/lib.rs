@@ -12,3 +12,27 @@ compile_error!(
 
 #[macro_use]
 pub mod sys;
+pub mod lock;
+pub mod park;
+pub mod prim;
+pub mod runq;
+pub mod wait_table;
+
+#[cfg(not(loom))]
+pub mod arch;
+#[cfg(not(loom))]
+pub mod clock;
+#[cfg(not(loom))]
+pub mod counters;
+#[cfg(not(loom))]
+pub mod identity;
+#[cfg(not(loom))]
+pub mod mem;
+#[cfg(not(loom))]
+pub mod reactor;
+#[cfg(not(loom))]
+pub mod sched;
+#[cfg(not(loom))]
+pub mod thread;
+#[cfg(not(loom))]
+pub mod timer;

@@ -1,0 +1,225 @@
+//! x86-64.
+//!
+//! A suspended context is its stack pointer; below the return address of [`switch`] the stack holds what the calling
+//! convention keeps:
+//!
+//! ```text
+//!   higher addresses
+//!   | return address of switch      |
+//!   | rbp rbx r12 r13 r14 r15       |
+//!   | MXCSR (4 bytes), x87 CW (4)   |  <- Context::sp
+//! ```
+//!
+//! A fresh context looks the same; its return address is `context_start`, which calls the function in r12 with the
+//! argument in r13. FS base (the libc thread pointer) belongs to the thread and is set by the scheduler when it picks
+//! one; GS base belongs to the kernel thread and points to its worker record; libc never uses it.
+//!
+//! # Safety
+//! Inline assembly that changes stacks and segment bases; each function says what its caller must uphold.
+
+use core::arch::{asm, naked_asm};
+use core::sync::atomic::AtomicU8;
+
+/// A suspended (or running) flow of control.
+#[repr(C)]
+pub struct Context {
+    /// Where the saved registers are while suspended.
+    pub sp: usize,
+    /// Not 0 from the moment a worker picks the context until its registers are saved again. Whoever picks a context
+    /// waits for 0 first (Acquire): a waker may queue a thread that has not left its stack yet.
+    pub on_cpu: AtomicU8,
+}
+
+impl Context {
+    /// A context that is running or will be filled in by [`fresh_context`].
+    pub const fn new() -> Self {
+        Self { sp: 0, on_cpu: AtomicU8::new(0) }
+    }
+}
+
+impl Default for Context {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Suspends `from` and continues `to`; returns when something switches to `from` again, perhaps on another kernel
+/// thread. After the registers are saved it stores 0 to `from.on_cpu`; on x86-64 a plain store is a Release, and the
+/// picker's Acquire load pairs with it.
+///
+/// # Safety
+/// `from` is the running context; `to` is suspended, its `on_cpu` was seen to be 0 and then set by the caller, who is the
+/// only one to pick it. Both stay valid across the call.
+#[unsafe(naked)]
+pub unsafe extern "C" fn switch(from: *mut Context, to: *mut Context) {
+    naked_asm!(
+        "push rbp",
+        "push rbx",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "sub rsp, 8",
+        "stmxcsr [rsp]",
+        "fnstcw [rsp + 4]",
+        "mov r8d, [rsp]",
+        "movzx r9d, word ptr [rsp + 4]",
+        "mov [rdi], rsp",
+        "mov rsp, [rsi]",
+        // From here the old stack may be picked up by another worker.
+        "mov byte ptr [rdi + 8], 0",
+        // Loading the control words costs more than comparing them, and they are nearly always equal.
+        "cmp r8d, [rsp]",
+        "je 2f",
+        "ldmxcsr [rsp]",
+        "2: cmp r9w, [rsp + 4]",
+        "je 3f",
+        "fldcw [rsp + 4]",
+        "3: add rsp, 8",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        "ret",
+    )
+}
+
+#[unsafe(naked)]
+unsafe extern "C" fn context_start() {
+    naked_asm!(
+        ".cfi_startproc",
+        ".cfi_undefined rip", // the root: unwinders stop here
+        "xor ebp, ebp",
+        "mov rdi, r13",
+        "call r12",
+        "ud2",
+        ".cfi_endproc",
+    )
+}
+
+/// Prepares `context` so that switching to it calls `entry(argument)` on the stack that ends at `top`. The control words
+/// are those of the caller. `entry` must not return.
+///
+/// # Safety
+/// At least 512 writable bytes lie below `top`, and nothing else uses that stack.
+pub unsafe fn fresh_context(
+    context: &mut Context,
+    top: *mut u8,
+    entry: unsafe extern "C" fn(*mut u8) -> !,
+    argument: *mut u8,
+) {
+    let top = (top as usize) & !15;
+    let (mut mxcsr, mut fcw) = (0u32, 0u16);
+    // SAFETY: stores the control words to two locals.
+    unsafe {
+        asm!("stmxcsr [{}]", "fnstcw [{}]", in(reg) &mut mxcsr, in(reg) &mut fcw, options(nostack));
+    }
+    let words: [usize; 8] = [
+        mxcsr as usize | (fcw as usize) << 32,
+        0,                               // r15
+        0,                               // r14
+        argument as usize,               // r13
+        entry as *const () as usize,     // r12
+        0,                               // rbx
+        0,                               // rbp
+        context_start as *const () as usize,
+    ];
+    // After `ret` rsp is top - 16, aligned, so that the call in context_start pushes onto an aligned stack.
+    let sp = top - 16 - size_of_val(&words);
+    // SAFETY: the caller gave us this memory.
+    unsafe { (sp as *mut [usize; 8]).write(words) };
+    context.sp = sp;
+}
+
+/// The libc thread pointer (FS base).
+#[inline(always)]
+pub fn thread_pointer() -> usize {
+    let r;
+    // SAFETY: reads a register; FSGSBASE was checked before the runtime started.
+    unsafe { asm!("rdfsbase {}", out(reg) r, options(nomem, nostack, preserves_flags)) };
+    r
+}
+
+/// Sets the libc thread pointer (FS base).
+///
+/// # Safety
+/// `value` is the thread pointer of the thread that is about to run.
+#[inline(always)]
+pub unsafe fn set_thread_pointer(value: usize) {
+    // SAFETY: the caller's.
+    unsafe { asm!("wrfsbase {}", in(reg) value, options(nostack, preserves_flags)) };
+}
+
+/// GS base: the worker record of this kernel thread, 0 for a kernel thread that is not Heddle's. Never cached by the
+/// compiler: after a park the caller may be on another kernel thread.
+#[inline(always)]
+pub fn worker_pointer() -> usize {
+    let r;
+    // SAFETY: reads a register. No `nomem`/`pure`, so that it is not moved across a switch.
+    unsafe { asm!("rdgsbase {}", out(reg) r, options(nostack, preserves_flags)) };
+    r
+}
+
+/// Sets GS base.
+///
+/// # Safety
+/// `value` is 0 or a worker record that outlives this kernel thread.
+#[inline(always)]
+pub unsafe fn set_worker_pointer(value: usize) {
+    // SAFETY: the caller's.
+    unsafe { asm!("wrgsbase {}", in(reg) value, options(nostack, preserves_flags)) };
+}
+
+/// The time-stamp counter, for rate limits only (not a clock).
+#[inline(always)]
+pub fn ticks() -> u64 {
+    // SAFETY: rdtsc touches no memory.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Bytes that [`save_extended`] may write.
+pub const EXTENDED_SIZE: usize = 2816;
+/// x87, upper halves of ymm, mask registers, upper halves of zmm0-15, zmm16-31. Not xmm0-15 and MXCSR, which the entry
+/// stub saves; not AMX tiles (8 KiB): a thread that parks at an inline system call with live tile data loses it.
+const EXTENDED_MASK: u32 = 0b1110_0101;
+
+/// Room for the vector state that a park must keep at a site outside ordinary library functions.
+#[repr(C, align(64))]
+pub struct Extended([u8; EXTENDED_SIZE]);
+
+impl Extended {
+    /// Uninitialised room, with a valid empty header.
+    #[inline(always)]
+    pub fn new() -> core::mem::MaybeUninit<Self> {
+        core::mem::MaybeUninit::uninit()
+    }
+}
+
+/// Saves the extended vector state.
+///
+/// # Safety
+/// `area` is writable and 64-byte aligned; the CPU has XSAVEC (checked at start).
+#[inline]
+pub unsafe fn save_extended(area: *mut Extended) {
+    // XSAVEC writes XSTATE_BV and XCOMP_BV but leaves the header's reserved bytes, which XRSTOR wants to be zero.
+    // SAFETY: the area is ours; the header is at 512.
+    unsafe {
+        let header = area.cast::<u8>().add(512).cast::<u64>();
+        for i in 0..8 {
+            header.add(i).write(0);
+        }
+        asm!("xsavec64 [{}]", in(reg) area, in("eax") EXTENDED_MASK, in("edx") 0, options(nostack));
+    }
+}
+
+/// Restores what [`save_extended`] saved.
+///
+/// # Safety
+/// `area` was filled by [`save_extended`].
+#[inline]
+pub unsafe fn restore_extended(area: *const Extended) {
+    // SAFETY: the caller's. x87 and the upper vector registers are not used by the core, so nothing of ours is lost.
+    unsafe { asm!("xrstor64 [{}]", in(reg) area, in("eax") EXTENDED_MASK, in("edx") 0, options(nostack)) };
+}

@@ -1,0 +1,91 @@
+//! What the Linux kernel keeps for each thread and Heddle keeps for a user thread instead.
+//!
+//! Plain data: the rules about it are in the ABI layer. Fields without an atomic type belong to the thread itself (or to
+//! its creator before it first runs); the others are locked or atomic because other threads look at them.
+
+use crate::lock::SpinLock;
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// One queued signal: the kernel's 128-byte `siginfo_t`.
+pub type SigInfo = [u64; 16];
+
+/// How many queued signals of one thread keep their own `siginfo_t`; more are merged, as standard signals are.
+pub const QUEUED: usize = 8;
+
+/// Signals sent to the thread and not yet delivered.
+pub struct PendingSignals {
+    /// `siginfo_t`s in the order they came.
+    pub queue: [SigInfo; QUEUED],
+    /// How many entries of `queue` are used.
+    pub len: usize,
+}
+
+/// A thread's alternate signal stack, as `sigaltstack(2)` describes it.
+#[derive(Clone, Copy)]
+pub struct AltStack {
+    /// Lowest address.
+    pub base: usize,
+    /// Bytes; 0 = none.
+    pub size: usize,
+    /// SS_AUTODISARM or 0.
+    pub flags: u32,
+}
+
+/// The thread's identity towards libc and the program.
+pub struct Identity {
+    /// Thread id as `gettid` tells it.
+    pub tid: AtomicU32,
+    /// Where to store 0 and wake waiters at exit (CLONE_CHILD_CLEARTID), or 0.
+    pub clear_tid: usize,
+    /// Head of the robust futex list, or 0.
+    pub robust_head: usize,
+    /// The stack given to `clone`, or 0.
+    pub stack_base: usize,
+    /// Its size in bytes.
+    pub stack_size: usize,
+    /// Blocked signals: bit n-1 for signal n.
+    pub sig_mask: AtomicU64,
+    /// Signals that a running `sigwait` takes although they are blocked.
+    pub sig_waited: AtomicU64,
+    /// Which signals are in `sig_queue` or merged.
+    pub sig_pending: AtomicU64,
+    /// The mask to go back to after a `sigsuspend`-like call has been interrupted; valid if `sig_restore_mask_set`.
+    pub sig_restore_mask: u64,
+    /// See `sig_restore_mask`.
+    pub sig_restore_mask_set: bool,
+    /// Their `siginfo_t`s.
+    pub sig_queue: SpinLock<PendingSignals>,
+    /// The alternate signal stack.
+    pub alt_stack: AltStack,
+    /// The name set by `prctl(PR_SET_NAME)`, NUL-padded.
+    pub name: [u8; 16],
+}
+
+impl Identity {
+    /// An empty identity.
+    #[cfg(not(loom))]
+    pub const fn new() -> Self {
+        Self {
+            tid: AtomicU32::new(0),
+            clear_tid: 0,
+            robust_head: 0,
+            stack_base: 0,
+            stack_size: 0,
+            sig_mask: AtomicU64::new(0),
+            sig_waited: AtomicU64::new(0),
+            sig_pending: AtomicU64::new(0),
+            sig_restore_mask: 0,
+            sig_restore_mask_set: false,
+            sig_queue: SpinLock::new(PendingSignals { queue: [[0; 16]; QUEUED], len: 0 }),
+            alt_stack: AltStack { base: 0, size: 0, flags: 0 },
+            name: [0; 16],
+        }
+    }
+}
+
+#[cfg(not(loom))]
+impl Default for Identity {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,106 @@
+//! A spin lock for the core's own short critical sections.
+//!
+//! Holders are inside the core, where Heddle never preempts them, but the kernel may: after a few turns a waiter gives
+//! its time slice away.
+//!
+//! # Safety
+//! The `UnsafeCell` is touched only by the holder of the lock.
+
+use crate::prim::{AtomicU32, Ordering, relax};
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+
+/// A mutual-exclusion lock that spins, then yields the CPU. Blocks a kernel thread, in every mode.
+pub struct SpinLock<T> {
+    word: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the lock hands out the value to one holder at a time.
+unsafe impl<T: Send> Sync for SpinLock<T> {}
+// SAFETY: moving the lock moves the value.
+unsafe impl<T: Send> Send for SpinLock<T> {}
+
+/// The right to use the value; released when dropped.
+pub struct Guard<'a, T>(&'a SpinLock<T>);
+
+impl<T> SpinLock<T> {
+    /// An unlocked lock.
+    #[cfg(not(loom))]
+    pub const fn new(value: T) -> Self {
+        Self { word: AtomicU32::new(0), value: UnsafeCell::new(value) }
+    }
+    /// An unlocked lock.
+    #[cfg(loom)]
+    pub fn new(value: T) -> Self {
+        Self { word: AtomicU32::new(0), value: UnsafeCell::new(value) }
+    }
+
+    /// Takes the lock.
+    #[inline]
+    pub fn lock(&self) -> Guard<'_, T> {
+        let mut turns = 0u32;
+        loop {
+            // Acquire: sees what the last holder wrote. pairs: spinlock
+            if self.word.load(Ordering::Relaxed) == 0
+                && self.word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            {
+                return Guard(self);
+            }
+            turns += 1;
+            if turns.is_multiple_of(64) {
+                yield_cpu();
+            } else {
+                relax();
+            }
+        }
+    }
+
+    /// Takes the lock if it is free.
+    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        // Acquire: sees what the last holder wrote. pairs: spinlock
+        self.word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).ok().map(|_| Guard(self))
+    }
+
+    /// Makes the lock free again whoever held it.
+    ///
+    /// # Safety
+    /// No other thread can be using the value: the only caller is the single thread of a forked child.
+    pub unsafe fn force_unlock(&self) {
+        // Read first: the page may be shared with the parent.
+        if self.word.load(Ordering::Relaxed) != 0 {
+            self.word.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Gives the rest of the time slice to another kernel thread.
+pub fn yield_cpu() {
+    #[cfg(not(loom))]
+    // SAFETY: sched_yield touches no memory.
+    unsafe {
+        sys!(crate::sys::linux::__NR_sched_yield);
+    }
+    #[cfg(loom)]
+    loom::thread::yield_now();
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: this guard holds the lock.
+        unsafe { &*self.0.value.get() }
+    }
+}
+impl<T> DerefMut for Guard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: this guard holds the lock, and is borrowed uniquely.
+        unsafe { &mut *self.0.value.get() }
+    }
+}
+impl<T> Drop for Guard<'_, T> {
+    fn drop(&mut self) {
+        // Release: what was done under the lock happens before the next holder. pairs: spinlock
+        self.0.word.store(0, Ordering::Release);
+    }
+}

@@ -1,0 +1,333 @@
+//! Descriptors: what is known of each, and the threads parked on it.
+//!
+//! # Protocol
+//! * A thread tries its operation; on EAGAIN it calls [`Descriptors::wait`]: under the descriptor's lock, if an event came
+//!   since the flag was last taken, the flag is cleared and the thread tries again; else its node is linked and it parks.
+//! * An event: under the lock, every waiter whose interest it touches is unlinked and claimed; a direction without a
+//!   waiter gets its flag set.
+//!
+//! No readiness is lost: the descriptor is registered before the lock is taken (registration reports present
+//! readiness as an event). Data that arrives after the failed try raises an event, which comes either before the lock is
+//! taken (the flag is set: try again) or after (the node is there). A flag left over costs one try.
+
+use super::Reactor;
+use crate::lock::SpinLock;
+use crate::mem;
+use crate::park::{Reason, Ticket};
+use crate::thread::Thread;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
+use crate::sys::linux as l;
+
+/// Something can be read (or accepted, or has failed).
+pub const IN: u32 = 1;
+/// Something can be written (or is connected, or has failed).
+pub const OUT: u32 = 2;
+
+/// Descriptors beyond this number are left to the kernel.
+pub const MAX: usize = 1 << 20;
+
+/// A thread parked on a descriptor; lives on that thread's stack between `wait` and `leave`.
+pub struct Node {
+    next: *mut Node,
+    prev: *mut Node,
+    interest: u32,
+    thread: *mut Thread,
+    ticket: Ticket,
+    /// The descriptor it is linked to; -1 once unlinked. Changed under that descriptor's lock.
+    at: core::sync::atomic::AtomicI32,
+    /// The descriptor to use from now on: differs from the first one if that was closed meanwhile.
+    pub fd: core::sync::atomic::AtomicI32,
+}
+
+impl Node {
+    /// A node that is not linked.
+    pub fn new(thread: *mut Thread, ticket: Ticket, interest: u32) -> Self {
+        Self {
+            next: core::ptr::null_mut(),
+            prev: core::ptr::null_mut(),
+            interest,
+            thread,
+            ticket,
+            at: core::sync::atomic::AtomicI32::new(-1),
+            fd: core::sync::atomic::AtomicI32::new(-1),
+        }
+    }
+}
+
+struct Waiters {
+    head: *mut Node,
+    /// Directions that became ready with nobody waiting.
+    ready: u32,
+    /// Told apart from earlier descriptors of the same number.
+    generation: u32,
+    registered: bool,
+}
+// SAFETY: nodes are touched only under the lock, or by their owner when unlinked.
+unsafe impl Send for Waiters {}
+
+/// What is known of one descriptor number. All-zero is a valid "nothing known".
+#[repr(align(64))]
+pub struct Descriptor {
+    waiters: SpinLock<Waiters>,
+    /// The ABI layer's note of what kind of file this is; 0 = not known.
+    pub kind: AtomicU8,
+    /// The descriptor is a private duplicate kept alive for threads that waited when the program closed theirs.
+    pub kept: AtomicBool,
+    /// Cleared with the kind.
+    pub flags: AtomicU8,
+}
+
+/// All descriptors of the process.
+pub struct Descriptors(AtomicPtr<Descriptor>);
+
+/// What [`Descriptors::wait`] did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// The node is linked: park.
+    Linked,
+    /// There was an event meanwhile: try again.
+    Again,
+    /// The reactor cannot watch this descriptor (errno).
+    Cannot(i32),
+}
+
+impl Descriptors {
+    /// No memory yet.
+    pub const fn new() -> Self {
+        Self(AtomicPtr::new(core::ptr::null_mut()))
+    }
+
+    /// Reserves address space for all descriptors. Error: ENOMEM.
+    pub fn reserve(&self) -> Result<(), i32> {
+        if self.0.load(Ordering::Relaxed).is_null() {
+            // A zeroed Descriptor is valid: unlocked, no waiters, nothing known.
+            self.0.store(mem::map(MAX * size_of::<Descriptor>())?.cast(), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// The entry of `fd`, if the number is in range and the table exists.
+    #[inline]
+    pub fn get(&self, fd: i32) -> Option<&Descriptor> {
+        let base = self.0.load(Ordering::Relaxed);
+        if base.is_null() || fd as u32 as usize >= MAX {
+            return None;
+        }
+        // SAFETY: in range of the reservation, which is never unmapped.
+        Some(unsafe { &*base.add(fd as usize) })
+    }
+
+    /// Links the node to `fd` unless an event came meanwhile.
+    ///
+    /// # Safety
+    /// `node` is not linked, stays where it is, and [`leave`](Self::leave) is called before it goes away.
+    pub unsafe fn wait(&self, reactor: &Reactor, fd: i32, node: *mut Node) -> Wait {
+        let Some(d) = self.get(fd) else { return Wait::Cannot(linux_raw_sys::errno::EBADF as i32) };
+        let mut w = d.waiters.lock();
+        if !w.registered {
+            // Under the lock: the event of the registration waits for us, then sets the flag or finds our node.
+            w.generation = w.generation.wrapping_add(1);
+            w.ready = 0;
+            if let Err(e) = reactor.register(fd, fd as u64 | (w.generation as u64) << 32) {
+                return Wait::Cannot(e);
+            }
+            w.registered = true;
+        }
+        // SAFETY: the caller's node, unlinked.
+        unsafe {
+            let interest = (*node).interest;
+            if w.ready & interest != 0 {
+                w.ready &= !interest;
+                return Wait::Again;
+            }
+            (*node).at.store(fd, Ordering::Relaxed);
+            (*node).fd.store(fd, Ordering::Relaxed);
+            (*node).prev = core::ptr::null_mut();
+            (*node).next = w.head;
+            if !w.head.is_null() {
+                (*w.head).prev = node;
+            }
+            w.head = node;
+        }
+        Wait::Linked
+    }
+
+    /// Unlinks the node if it is still linked.
+    ///
+    /// # Safety
+    /// `node` is the caller's.
+    pub unsafe fn leave(&self, node: *mut Node) {
+        loop {
+            // Acquire: if -1, the unlinker is done with the node. pairs: fd.unlink
+            // SAFETY: the caller's node.
+            let at = unsafe { (*node).at.load(Ordering::Acquire) };
+            let Some(d) = self.get(at) else { return };
+            let mut w = d.waiters.lock();
+            // SAFETY: as above; a close may have moved it before we had the lock.
+            unsafe {
+                if (*node).at.load(Ordering::Relaxed) == at {
+                    w.unlink(node);
+                    (*node).at.store(-1, Ordering::Relaxed);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Handles one event: calls `run` for each thread it makes runnable.
+    pub fn event(&self, data: u64, events: u32, run: &mut dyn FnMut(*mut Thread)) {
+        let (fd, generation) = (data as u32 as i32, (data >> 32) as u32);
+        let Some(d) = self.get(fd) else { return };
+        let both = if events & (l::EPOLLERR | l::EPOLLHUP) != 0 { IN | OUT } else { 0 };
+        let input = if events & (l::EPOLLIN | l::EPOLLPRI | l::EPOLLRDHUP) != 0 { IN } else { 0 };
+        let output = if events & l::EPOLLOUT != 0 { OUT } else { 0 };
+        let ready = both | input | output;
+        let mut served = 0;
+        let mut again = true;
+        while again {
+            again = false;
+            let mut some = [core::ptr::null_mut(); 16];
+            let mut len = 0;
+            {
+                let mut w = d.waiters.lock();
+                if w.generation != generation {
+                    return;
+                }
+                let mut node = w.head;
+                while !node.is_null() {
+                    // SAFETY: linked nodes are valid under the lock; a claimed thread is made runnable after it.
+                    unsafe {
+                        let next = (*node).next;
+                        if (*node).interest & ready != 0 {
+                            if len == some.len() {
+                                again = true;
+                                break;
+                            }
+                            served |= (*node).interest;
+                            let (thread, ticket) = ((*node).thread, (*node).ticket);
+                            w.unlink(node);
+                            let claimed = (*thread).park.claim(ticket, Reason::Woken);
+                            // Release: the last touch of the node. pairs: fd.unlink
+                            (*node).at.store(-1, Ordering::Release);
+                            if claimed {
+                                some[len] = thread;
+                                len += 1;
+                            }
+                        }
+                        node = next;
+                    }
+                }
+                if !again {
+                    w.ready |= ready & !served;
+                }
+            }
+            for &t in &some[..len] {
+                run(t);
+            }
+        }
+    }
+
+    /// The program is about to close `fd` (or to put another file in its place): forgets what is known of it. Threads
+    /// parked on it keep the open file, as they would in the kernel, through a private duplicate.
+    pub fn forget(&self, reactor: &Reactor, fd: i32) {
+        let Some(d) = self.get(fd) else { return };
+        if d.kind.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut w = d.waiters.lock();
+        d.kind.store(0, Ordering::Relaxed);
+        d.flags.store(0, Ordering::Relaxed);
+        w.ready = 0;
+        if !w.registered {
+            return;
+        }
+        w.registered = false;
+        reactor.unregister(fd);
+        w.generation = w.generation.wrapping_add(1);
+        if w.head.is_null() {
+            return;
+        }
+        // SAFETY: makes a descriptor that only the waiters use.
+        let Ok(copy) = (unsafe { super::high(sys!(l::__NR_fcntl, fd, l::F_DUPFD_CLOEXEC, 0)) }) else { return };
+        let Some(new) = self.get(copy) else { return };
+        let mut nw = new.waiters.lock();
+        new.kept.store(true, Ordering::Relaxed);
+        new.kind.store(1, Ordering::Relaxed);
+        nw.ready = 0;
+        nw.generation = nw.generation.wrapping_add(1);
+        nw.registered = reactor.register(copy, copy as u64 | (nw.generation as u64) << 32).is_ok();
+        nw.head = w.head;
+        w.head = core::ptr::null_mut();
+        let mut node = nw.head;
+        while !node.is_null() {
+            // SAFETY: linked nodes are valid under the locks, both held.
+            unsafe {
+                (*node).fd.store(copy, Ordering::Relaxed);
+                (*node).at.store(copy, Ordering::Relaxed);
+                node = (*node).next;
+            }
+        }
+    }
+
+    /// A waiter is done with `fd`; if that is a kept duplicate without other waiters, closes it.
+    pub fn done(&self, reactor: &Reactor, fd: i32) {
+        let Some(d) = self.get(fd) else { return };
+        if d.kept.load(Ordering::Relaxed) {
+            let mut w = d.waiters.lock();
+            if w.head.is_null() && d.kept.swap(false, Ordering::Relaxed) {
+                reactor.unregister(fd);
+                w.registered = false;
+                d.kind.store(0, Ordering::Relaxed);
+                // SAFETY: our own descriptor.
+                unsafe { sys!(l::__NR_close, fd) };
+            }
+        }
+    }
+
+    /// Forgets all registrations and waiters, in a forked child; kinds stay known.
+    ///
+    /// # Safety
+    /// The caller is the only thread.
+    pub unsafe fn reset(&self, highest: i32) {
+        for fd in 0..highest.min(MAX as i32) {
+            if let Some(d) = self.get(fd)
+                && d.kind.load(Ordering::Relaxed) != 0
+            {
+                // SAFETY: the caller's.
+                unsafe { d.waiters.force_unlock() };
+                let mut w = d.waiters.lock();
+                w.head = core::ptr::null_mut();
+                w.registered = false;
+                w.ready = 0;
+                if d.kept.swap(false, Ordering::Relaxed) {
+                    d.kind.store(0, Ordering::Relaxed);
+                    // SAFETY: a duplicate of ours that no thread of this process waits on.
+                    unsafe { sys!(l::__NR_close, fd) };
+                }
+            }
+        }
+    }
+}
+
+impl Default for Descriptors {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Waiters {
+    unsafe fn unlink(&mut self, node: *mut Node) {
+        // SAFETY: the caller holds the lock of the list that `node` is in.
+        unsafe {
+            let (prev, next) = ((*node).prev, (*node).next);
+            if prev.is_null() {
+                self.head = next;
+            } else {
+                (*prev).next = next;
+            }
+            if !next.is_null() {
+                (*next).prev = prev;
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! A worker's run queue: a bounded ring, pushed by its owner, popped from the other end by the owner and by thieves.
+//!
+//! First in, first out, for fairness among the threads of unmodified programs. The algorithm is that of the Go
+//! runtime's per-P queue (runqput, runqget, runqsteal in proc.go); entries are single words in atomics, so there is no
+//! torn or racing non-atomic read to argue away.
+//!
+//! # Protocol
+//! `head..tail` (wrapping) are the occupied positions. Only the owner writes `tail` and the slots; anyone advances
+//! `head` by compare-exchange, after reading the slot.
+//! 1. Push: read `head` (Acquire), check room, write the slot, publish `tail` (Release).
+//! 2. Take: read `head` (Acquire), read `tail` (Acquire), read the slots, advance `head` (AcqRel). If the exchange
+//!    succeeds no one else took those slots, and the owner has not overwritten them: it overwrites a slot only after
+//!    seeing a `head` beyond it, which this exchange published.
+//!
+//! Rejected: Chase-Lev (LIFO owner end is unfair to threads and needs a full fence per pop); a lock (a thief the kernel
+//! preempts would stop the owner).
+
+use crate::prim::{AtomicPtr, AtomicU32, Ordering};
+
+/// Places in the ring; tiny under loom so that wrap-around and overflow are common.
+pub const CAPACITY: usize = if cfg!(loom) { 4 } else { 256 };
+
+/// The queue. `T` is what is queued, by pointer.
+#[repr(align(64))]
+pub struct RunQueue<T> {
+    head: AtomicU32,
+    tail: AtomicU32,
+    slots: [AtomicPtr<T>; CAPACITY],
+}
+
+impl<T> Default for RunQueue<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> RunQueue<T> {
+    /// An empty queue.
+    pub fn new() -> Self {
+        Self {
+            head: AtomicU32::new(0),
+            tail: AtomicU32::new(0),
+            slots: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
+        }
+    }
+
+    /// How many are queued, as far as one look can tell.
+    #[inline]
+    pub fn len(&self) -> usize {
+        let head = self.head.load(Ordering::Relaxed);
+        (self.tail.load(Ordering::Relaxed).wrapping_sub(head) as usize).min(CAPACITY)
+    }
+
+    /// Whether one look finds nothing.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.head.load(Ordering::Relaxed) == self.tail.load(Ordering::Relaxed)
+    }
+
+    /// Adds at the end. Owner only. Gives the item back when the ring is full.
+    #[inline]
+    pub fn push(&self, item: *mut T) -> Result<(), *mut T> {
+        // Acquire: a taker read its slot before it advanced head, so the slot may be reused. pairs: runq.head
+        let head = self.head.load(Ordering::Acquire);
+        let tail = self.tail.load(Ordering::Relaxed); // only the owner writes it
+        if tail.wrapping_sub(head) as usize >= CAPACITY {
+            return Err(item);
+        }
+        self.slots[tail as usize % CAPACITY].store(item, Ordering::Relaxed);
+        // Release: publishes the slot, and all that the item's owner wrote to it. pairs: runq.tail
+        self.tail.store(tail.wrapping_add(1), Ordering::Release);
+        Ok(())
+    }
+
+    /// Takes the oldest. Anyone.
+    #[inline]
+    pub fn pop(&self) -> Option<*mut T> {
+        // Acquire: see the protocol, step 2. pairs: runq.head
+        let mut head = self.head.load(Ordering::Acquire);
+        loop {
+            // Acquire: the slots below tail are written. pairs: runq.tail
+            let tail = self.tail.load(Ordering::Acquire);
+            if head == tail {
+                return None;
+            }
+            let item = self.slots[head as usize % CAPACITY].load(Ordering::Relaxed);
+            // AcqRel: our read of the slot happens before the owner's reuse of it. pairs: runq.head
+            match self.head.compare_exchange_weak(head, head.wrapping_add(1), Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some(item),
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Moves the older half of `self` to `thief`'s ring and returns one of them. `thief` is the caller's own queue.
+    pub fn steal_into(&self, thief: &RunQueue<T>) -> Option<*mut T> {
+        loop {
+            // Acquire: see the protocol, step 2. pairs: runq.head
+            let head = self.head.load(Ordering::Acquire);
+            // Acquire: the slots below tail are written. pairs: runq.tail
+            let tail = self.tail.load(Ordering::Acquire);
+            let len = tail.wrapping_sub(head) as usize;
+            let take = len - len / 2;
+            if take == 0 {
+                return None;
+            }
+            if take > CAPACITY / 2 {
+                continue; // head and tail were read at different times
+            }
+            // Acquire: as in push, the thief's ring must be free where we write. pairs: runq.head
+            let their_head = thief.head.load(Ordering::Acquire);
+            let their_tail = thief.tail.load(Ordering::Relaxed); // the caller owns it
+            let room = CAPACITY - their_tail.wrapping_sub(their_head) as usize;
+            let take = take.min(room + 1) as u32;
+            let first = self.slots[head as usize % CAPACITY].load(Ordering::Relaxed);
+            for i in 1..take {
+                let item = self.slots[head.wrapping_add(i) as usize % CAPACITY].load(Ordering::Relaxed);
+                thief.slots[their_tail.wrapping_add(i - 1) as usize % CAPACITY].store(item, Ordering::Relaxed);
+            }
+            // AcqRel: our reads of the slots happen before the owner's reuse of them. pairs: runq.head
+            if self
+                .head
+                .compare_exchange(head, head.wrapping_add(take), Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+            {
+                // Release: publishes the stolen slots to the next thief. pairs: runq.tail
+                thief.tail.store(their_tail.wrapping_add(take - 1), Ordering::Release);
+                return Some(first);
+            }
+        }
+    }
+}

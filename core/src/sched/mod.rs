@@ -1,0 +1,509 @@
+//! The scheduler: processors, workers, and what makes threads run. See `README.md` in this folder for the sleep/wake
+//! protocol and its proof.
+//!
+//! A *worker* is a kernel thread of ours. A *processor* is the right to run threads: a run queue, a heap of deadlines,
+//! counters. There are as many processors as CPUs the process may use; a worker needs one to run threads, and loses it
+//! when it is stuck in the kernel while there is work (hand-off).
+
+mod idle;
+mod monitor;
+mod worker;
+
+pub use idle::Sleepers;
+pub use monitor::Monitor;
+pub use worker::{Worker, blocking, current, exit_current, park, sched_loop_entry, worker, yield_now};
+
+use crate::arch::{Context, ticks};
+use crate::clock;
+use crate::counters::{Counters, Sum};
+use crate::lock::SpinLock;
+use crate::park::{Reason, Ticket};
+use crate::prim::fence;
+use crate::reactor::fd::Descriptors;
+use crate::reactor::{BATCH, Event, Reactor, WAKE};
+use crate::runq::RunQueue;
+use crate::thread::{State, Table, Thread};
+use crate::timer::Timers;
+use crate::wait_table::{WaitTable, Wakeable};
+use crate::{mem, sys::linux as l};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+/// Processors that one process can have.
+pub const MAX_PROCESSORS: usize = 1024;
+
+/// A processor is run by a worker.
+pub const RUNNING: u32 = 0;
+/// Its worker is inside a system call that may block.
+pub const IN_KERNEL: u32 = 1;
+
+/// The right to run threads, and what goes with it.
+#[repr(align(64))]
+pub struct Processor {
+    /// Runnable threads.
+    pub queue: RunQueue<Thread>,
+    /// Deadlines of threads that parked here.
+    pub timers: Timers,
+    /// [`RUNNING`] or [`IN_KERNEL`].
+    pub state: AtomicU32,
+    /// Counts switches; the monitor sees by it whether a thread has been running for long.
+    pub tick: AtomicU32,
+    /// The worker that holds it.
+    pub worker: AtomicPtr<Worker>,
+    /// A deadline was added since the last switch.
+    pub armed: AtomicBool,
+    /// `arch::ticks` at the last look at the deadlines.
+    pub last_look: AtomicU64,
+    /// Turns of polling before sleep that have paid off lately (see `idle`).
+    pub patience: AtomicU32,
+    /// `tick` when a searcher last left a single queued thread alone.
+    pub watched: AtomicU32,
+    /// Its number.
+    pub index: u32,
+    /// What happened here.
+    pub counters: Counters,
+}
+
+struct Inject {
+    head: *mut Thread,
+    tail: *mut Thread,
+}
+// SAFETY: reached only under the lock.
+unsafe impl Send for Inject {}
+
+/// What the layer above wants to be told.
+#[derive(Clone, Copy)]
+pub struct Hooks {
+    /// A new worker runs its first instructions on its own kernel thread, signals blocked.
+    pub worker_started: unsafe fn(&mut Worker),
+    /// Ask the kernel thread `tid` to let its thread be preempted.
+    pub preempt: unsafe fn(tid: i32),
+}
+
+/// Everything about the runtime of this process.
+pub struct Runtime {
+    started: AtomicBool,
+    processors: AtomicPtr<Processor>,
+    count: AtomicU32,
+    inject: SpinLock<Inject>,
+    inject_len: AtomicUsize,
+    hooks: SpinLock<Option<Hooks>>,
+    /// Workers without a processor.
+    spares: SpinLock<*mut Worker>,
+    /// Kernel threads made as workers.
+    workers: AtomicU32,
+    /// Most workers there may be.
+    worker_cap: AtomicU32,
+    /// Who sleeps and who searches.
+    pub sleepers: Sleepers,
+    /// The watchdog.
+    pub monitor: Monitor,
+    /// The epoll instance.
+    pub reactor: Reactor,
+    /// Threads parked on descriptors.
+    pub descriptors: Descriptors,
+    /// Threads parked on addresses.
+    pub futexes: WaitTable<Sleeper>,
+    /// All threads.
+    pub threads: Table,
+}
+
+// SAFETY: the raw pointer in `spares` is reached only under its lock; workers are never freed.
+unsafe impl Sync for Runtime {}
+
+/// The runtime of this process.
+#[cfg(not(loom))]
+pub static RT: Runtime = Runtime {
+    started: AtomicBool::new(false),
+    processors: AtomicPtr::new(core::ptr::null_mut()),
+    count: AtomicU32::new(0),
+    inject: SpinLock::new(Inject { head: core::ptr::null_mut(), tail: core::ptr::null_mut() }),
+    inject_len: AtomicUsize::new(0),
+    hooks: SpinLock::new(None),
+    spares: SpinLock::new(core::ptr::null_mut()),
+    workers: AtomicU32::new(0),
+    worker_cap: AtomicU32::new(4096),
+    sleepers: Sleepers::new(),
+    monitor: Monitor::new(),
+    reactor: Reactor::new(),
+    descriptors: Descriptors::new(),
+    futexes: WaitTable::new(),
+    threads: Table::new(),
+};
+
+/// Who waits in the wait table: a user thread, or a kernel thread that is not ours.
+#[derive(Clone, Copy)]
+pub enum Sleeper {
+    /// A user thread and its wait.
+    Thread(*mut Thread, Ticket),
+    /// A kernel thread that sleeps on this word: 0 = asleep, 1 = claimed, 2 = awake.
+    Kernel(*const AtomicU32),
+}
+
+impl Wakeable for Sleeper {
+    fn claim(&self) -> bool {
+        match *self {
+            // SAFETY: control blocks are never unmapped.
+            Sleeper::Thread(t, ticket) => unsafe { (*t).park.claim(ticket, Reason::Woken) },
+            // SAFETY: the word lives on the sleeper's stack, which it does not leave while linked or claimed.
+            // AcqRel: as in `ParkWord::claim`. pairs: kernel.sleeper
+            Sleeper::Kernel(word) => unsafe {
+                (*word).compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            },
+        }
+    }
+    fn run(&self) {
+        match *self {
+            // SAFETY: we claimed it.
+            Sleeper::Thread(t, _) => unsafe { ready(t) },
+            Sleeper::Kernel(word) => {
+                // SAFETY: once the word is 2 the sleeper may leave its frame: the futex wake uses only the address, and
+                // a wake of an address nobody waits on does nothing.
+                unsafe {
+                    // Release: what we did happens before what the sleeper does. pairs: kernel.sleeper
+                    (*word).store(2, Ordering::Release);
+                    sys!(l::__NR_futex, word, l::FUTEX_WAKE | l::FUTEX_PRIVATE_FLAG, 1, 0, 0, 0);
+                }
+            }
+        }
+    }
+}
+
+/// Options of the runtime.
+#[derive(Clone, Copy)]
+pub struct Options {
+    /// Processors, at least 1.
+    pub workers: u32,
+    /// How long a thread may run while others wait, in nanoseconds.
+    pub slice: u64,
+    /// Do not poll before sleeping (one CPU only).
+    pub single_cpu: bool,
+}
+
+impl Runtime {
+    /// Whether the runtime runs threads.
+    #[inline]
+    pub fn is_started(&self) -> bool {
+        self.started.load(Ordering::Relaxed)
+    }
+
+    /// The processors.
+    #[inline]
+    pub fn processors(&self) -> &[Processor] {
+        let n = self.count.load(Ordering::Relaxed) as usize;
+        let p = self.processors.load(Ordering::Relaxed);
+        if p.is_null() {
+            return &[];
+        }
+        // SAFETY: `count` processors were written at start and are never unmapped.
+        unsafe { core::slice::from_raw_parts(p, n) }
+    }
+
+    /// Starts the runtime on a process with one thread: the calling kernel thread becomes the first worker and its flow of
+    /// control the first user thread, `main`. Signals must be blocked. Error: errno, nothing changed but memory reserved.
+    ///
+    /// # Safety
+    /// The process has no other thread that uses the runtime; `main` is a fresh block whose identity is filled in.
+    pub unsafe fn start(&self, options: Options, hooks: Hooks, main: *mut Thread) -> Result<(), i32> {
+        let n = options.workers.clamp(1, MAX_PROCESSORS as u32);
+        if self.processors.load(Ordering::Relaxed).is_null() {
+            let p: *mut Processor = mem::map(MAX_PROCESSORS * size_of::<Processor>())?.cast();
+            self.processors.store(p, Ordering::Relaxed);
+        }
+        let p = self.processors.load(Ordering::Relaxed);
+        self.descriptors.reserve()?;
+        self.reactor.open()?;
+        for i in 0..n {
+            // SAFETY: room for MAX_PROCESSORS, used by nobody else yet.
+            unsafe {
+                p.add(i as usize).write(Processor {
+                    queue: RunQueue::new(),
+                    timers: Timers::new(),
+                    state: AtomicU32::new(RUNNING),
+                    tick: AtomicU32::new(0),
+                    worker: AtomicPtr::new(core::ptr::null_mut()),
+                    armed: AtomicBool::new(false),
+                    last_look: AtomicU64::new(0),
+                    patience: AtomicU32::new(idle::PATIENCE_MAX / 2),
+                    watched: AtomicU32::new(0),
+                    index: i,
+                    counters: Counters::default(),
+                })
+            };
+        }
+        self.count.store(n, Ordering::Relaxed);
+        *self.hooks.lock() = Some(hooks);
+        self.sleepers.configure(options.single_cpu);
+        // SAFETY: this kernel thread is alone.
+        unsafe {
+            worker::adopt(main, &*p)?;
+            // Release: all of the above happens before a worker or a foreign thread sees `started`. pairs: rt.started
+            self.started.store(true, Ordering::Release);
+            for i in 1..n {
+                worker::spawn(Some(&*p.add(i as usize)))?;
+            }
+            self.monitor.start(options.slice)?;
+        }
+        Ok(())
+    }
+
+    /// After `fork` in the child: back to a process whose one kernel thread is not ours.
+    ///
+    /// # Safety
+    /// Called in the child, on its only thread.
+    pub unsafe fn reset_in_child(&self) {
+        self.started.store(false, Ordering::Relaxed);
+        // SAFETY: the only thread; everything below belongs to threads that do not exist here.
+        unsafe {
+            crate::arch::set_worker_pointer(0);
+            self.inject.force_unlock();
+            self.hooks.force_unlock();
+            self.spares.force_unlock();
+            let mut q = self.inject.lock();
+            q.head = core::ptr::null_mut();
+            q.tail = core::ptr::null_mut();
+            drop(q);
+            self.inject_len.store(0, Ordering::Relaxed);
+            *self.spares.lock() = core::ptr::null_mut();
+            self.workers.store(0, Ordering::Relaxed);
+            for p in self.processors() {
+                p.timers.reset();
+            }
+            self.sleepers.reset();
+            self.monitor.reset();
+            self.futexes.reset();
+            self.threads.reset();
+            self.descriptors.reset(crate::reactor::fd::MAX as i32);
+            self.reactor.close();
+        }
+    }
+
+    fn hooks(&self) -> Hooks {
+        match *self.hooks.lock() {
+            Some(h) => h,
+            None => unreachable!("hooks are set before the first worker"),
+        }
+    }
+
+    /// The sum of all processors' counters.
+    pub fn counters(&self) -> Sum {
+        let mut sum = Sum::default();
+        for p in self.processors() {
+            sum.add(&p.counters);
+        }
+        sum
+    }
+
+    /// Puts a thread in the queue that all workers look at.
+    ///
+    /// # Safety
+    /// `thread` is runnable and in no queue.
+    pub unsafe fn inject(&self, thread: *mut Thread) {
+        {
+            let mut q = self.inject.lock();
+            // SAFETY: the thread is ours to link.
+            unsafe {
+                (*thread).next.store(core::ptr::null_mut(), Ordering::Relaxed);
+                if q.tail.is_null() {
+                    q.head = thread;
+                } else {
+                    (*q.tail).next.store(thread, Ordering::Relaxed);
+                }
+            }
+            q.tail = thread;
+            self.inject_len.fetch_add(1, Ordering::Relaxed);
+        }
+        // SeqCst: see the proof in README.md, step "push fence". pairs: sleep.fence
+        fence(Ordering::SeqCst);
+        self.sleepers.wake_if_needed(self, true);
+    }
+
+    /// Takes one injected thread; moves some more to the queue of `p`.
+    fn take_injected(&self, p: &Processor) -> Option<*mut Thread> {
+        if self.inject_len.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let mut q = self.inject.lock();
+        let share = (self.inject_len.load(Ordering::Relaxed) / self.processors().len() + 1).min(64);
+        let mut first = None;
+        for i in 0..share {
+            let t = q.head;
+            if t.is_null() {
+                break;
+            }
+            if i > 0 && p.queue.len() >= crate::runq::CAPACITY / 2 {
+                break;
+            }
+            // SAFETY: linked under the lock.
+            q.head = unsafe { (*t).next.load(Ordering::Relaxed) };
+            if q.head.is_null() {
+                q.tail = core::ptr::null_mut();
+            }
+            self.inject_len.fetch_sub(1, Ordering::Relaxed);
+            if first.is_none() {
+                first = Some(t);
+            } else if p.queue.push(t).is_err() {
+                unreachable!("half of the ring was free and only the owner pushes");
+            }
+        }
+        first
+    }
+
+    /// Adds to the queue of `p`, the caller's own; a full ring sends half of it to the injection queue.
+    ///
+    /// # Safety
+    /// `thread` is runnable and in no queue; the caller's worker holds `p`.
+    unsafe fn enqueue(&self, p: &Processor, thread: *mut Thread) {
+        if p.queue.push(thread).is_ok() {
+            return;
+        }
+        for _ in 0..crate::runq::CAPACITY / 2 {
+            match p.queue.pop() {
+                // SAFETY: we took it off the ring.
+                Some(t) => unsafe { self.inject(t) },
+                None => break,
+            }
+        }
+        if p.queue.push(thread).is_err() {
+            // SAFETY: still ours.
+            unsafe { self.inject(thread) };
+        }
+    }
+
+    /// Whether one look finds a runnable thread anywhere.
+    fn any_runnable(&self) -> bool {
+        self.inject_len.load(Ordering::Relaxed) != 0 || self.processors().iter().any(|p| !p.queue.is_empty())
+    }
+
+    /// The earliest deadline of all.
+    fn next_deadline(&self) -> u64 {
+        self.processors().iter().map(|p| p.timers.next()).min().unwrap_or(clock::NEVER)
+    }
+
+    /// Makes threads runnable whose deadline has passed. Returns how many.
+    ///
+    /// # Safety
+    /// The caller is inside the core.
+    unsafe fn expire(&self, p: &Processor, now: u64) -> usize {
+        let mut n = 0;
+        p.timers.expire(now, &mut |t, ticket| {
+            // SAFETY: control blocks are never unmapped; a claim entitles us to make it runnable.
+            unsafe {
+                if (*t).park.claim(ticket, Reason::Timeout) {
+                    n += 1;
+                    ready(t);
+                }
+            }
+        });
+        n
+    }
+
+    /// Polls the reactor and makes threads runnable. Returns (threads, a sleeper was to be woken and the caller got
+    /// the message).
+    ///
+    /// # Safety
+    /// The caller is inside the core.
+    unsafe fn poll_reactor(&self, timeout: Option<u64>) -> (usize, bool) {
+        let mut events = [Event { events: 0, data: 0 }; BATCH];
+        let n = self.reactor.poll(&mut events, timeout);
+        let (mut threads, mut message) = (0, false);
+        for e in &events[..n] {
+            let (data, what) = (e.data, e.events);
+            if data == WAKE {
+                message = true;
+                continue;
+            }
+            // SAFETY: `event` hands over threads that it claimed.
+            self.descriptors.event(data, what, &mut |t| unsafe {
+                threads += 1;
+                ready(t);
+            });
+        }
+        if let Some(p) = worker::my_processor() {
+            p.counters.reactor_wakes.add(threads as u64);
+        }
+        (threads, message)
+    }
+}
+
+/// Makes a claimed or new thread runnable.
+///
+/// # Safety
+/// The caller claimed the thread's wait (or made the thread) and calls this once; it is inside the core.
+pub unsafe fn ready(thread: *mut Thread) {
+    // SAFETY: the caller's.
+    unsafe {
+        (*thread).set_state(State::Runnable);
+        match worker::my_processor() {
+            Some(p) => {
+                RT.enqueue(p, thread);
+                // SeqCst: see the proof in README.md, step "push fence". pairs: sleep.fence
+                fence(Ordering::SeqCst);
+                RT.sleepers.wake_if_needed(&RT, p.queue.len() > 1);
+            }
+            None => RT.inject(thread),
+        }
+    }
+}
+
+/// Arms a deadline (nanoseconds of CLOCK_MONOTONIC) for the open wait of the current thread. Error: ENOMEM.
+///
+/// # Safety
+/// `thread` is the current thread and has no deadline armed.
+pub unsafe fn arm(thread: *mut Thread, ticket: Ticket, deadline: u64) -> Result<(), i32> {
+    if deadline == clock::NEVER {
+        return Ok(());
+    }
+    let Some(p) = worker::my_processor() else { unreachable!("user threads run on processors") };
+    // SAFETY: the caller's.
+    unsafe {
+        (*thread).timer_home = p.index;
+        p.timers.arm(&raw mut (*thread).timer, thread, ticket, deadline)?;
+    }
+    p.armed.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Takes the current thread's deadline out if it has not passed.
+///
+/// # Safety
+/// `thread` is the current thread and armed its deadline with [`arm`].
+pub unsafe fn disarm(thread: *mut Thread, deadline: u64) {
+    if deadline == clock::NEVER {
+        return;
+    }
+    // SAFETY: the caller's; processors are never unmapped.
+    unsafe {
+        let home = (*thread).timer_home as usize;
+        RT.processors()[home].timers.disarm(&raw mut (*thread).timer);
+    }
+}
+
+/// Whether `ticks` since `then` are worth a look at the clock (about 20 microseconds).
+#[inline]
+fn worth_a_look(then: u64) -> bool {
+    ticks().wrapping_sub(then) > 40_000
+}
+
+/// Waits until a context that was seen in a queue has left its stack, and takes it.
+///
+/// # Safety
+/// The caller took the context out of a queue.
+#[inline]
+unsafe fn take_context(context: *mut Context) {
+    let mut turns = 0u32;
+    // SAFETY: contexts live in control blocks or worker records, never unmapped.
+    unsafe {
+        // Acquire: the saved registers and the stack are visible. pairs with the store in `arch::switch`, a Release on
+        // this architecture. pairs: on_cpu
+        while (*context).on_cpu.load(Ordering::Acquire) != 0 {
+            turns += 1;
+            if turns.is_multiple_of(128) {
+                crate::lock::yield_cpu();
+            } else {
+                core::hint::spin_loop();
+            }
+        }
+        // Relaxed: only we may run it now. The other end is in assembly. pairs: on_cpu
+        (*context).on_cpu.store(1, Ordering::Relaxed);
+    }
+}

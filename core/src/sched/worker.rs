@@ -1,0 +1,498 @@
+//! Workers: the kernel threads that run user threads.
+//!
+//! # Safety
+//! A worker record is reached through GS base by the kernel thread it belongs to; other kernel threads touch only its
+//! atomic fields. The switching functions run inside the core, where no preemption happens.
+
+use super::{IN_KERNEL, Processor, RT, RUNNING, take_context};
+use crate::arch::{self, Context, EXTENDED_SIZE, Extended, fresh_context, switch, ticks};
+use crate::mem;
+use crate::park::Reason;
+use crate::sys::{check, linux as l};
+use crate::thread::Thread;
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+
+/// Bytes of a scheduler stack.
+const STACK: usize = 64 * 1024;
+/// Bytes of the stack for the kernel's signal frames.
+pub const SIGNAL_STACK: usize = 64 * 1024;
+/// Own work is put after injected threads, deadlines and the reactor once in so many switches.
+const FAIRNESS: u32 = 64;
+
+/// A kernel thread of ours. GS base points here; the assembly entry stubs know the first fields' offsets.
+#[repr(C)]
+pub struct Worker {
+    /// Offset 0: this record.
+    pub this: *mut Worker,
+    /// Offset 8: not 0 while in the core (no preemption, no handlers).
+    pub in_core: AtomicU8,
+    /// Offset 9: not 0 while a `vfork` child of this thread shares its memory.
+    pub vforking: AtomicU8,
+    /// Offset 12: a signal for the current thread arrived while in the core.
+    pub attention: AtomicU32,
+    /// Offset 16: the running thread, null on the scheduler's stack.
+    pub current: *mut Thread,
+    /// Offset 24: the processor held, null if none.
+    pub processor: *const Processor,
+    /// The kernel's id of this thread.
+    pub tid: AtomicI32,
+    /// Lowest address of the stack for signal frames.
+    pub signal_stack: usize,
+    scheduler: Context,
+    /// To be run after the next switch, on the new side: a thread's last act.
+    last_act: Option<unsafe fn(*mut u8)>,
+    last_act_of: *mut u8,
+    /// A spare worker sleeps on this word while 0.
+    wake: AtomicU32,
+    /// A processor given to a spare worker.
+    given: AtomicPtr<Processor>,
+    next: *mut Worker,
+}
+
+/// The worker record of this kernel thread; null on a kernel thread that is not ours.
+#[inline(always)]
+pub fn worker() -> *mut Worker {
+    arch::worker_pointer() as *mut Worker
+}
+
+/// The running user thread; null on a kernel thread that is not ours.
+#[inline(always)]
+pub fn current() -> *mut Thread {
+    let w = worker();
+    // SAFETY: our own record.
+    if w.is_null() { core::ptr::null_mut() } else { unsafe { (*w).current } }
+}
+
+#[inline]
+pub(super) fn my_processor() -> Option<&'static Processor> {
+    let w = worker();
+    if w.is_null() {
+        return None;
+    }
+    // SAFETY: our own record; processors are never unmapped.
+    unsafe { (*w).processor.as_ref() }
+}
+
+fn new_worker(p: Option<&Processor>) -> Result<*mut Worker, i32> {
+    // One mapping: record, signal stack, scheduler stack. Nothing guards them: the core's depth is bounded.
+    let size = 4096 + SIGNAL_STACK + STACK;
+    let base = mem::map(size)?;
+    let w: *mut Worker = base.cast();
+    // SAFETY: fresh zeroed memory of sufficient size; zero is valid for all fields but those written here.
+    unsafe {
+        (*w).this = w;
+        (*w).in_core = AtomicU8::new(1);
+        (*w).processor = p.map_or(core::ptr::null(), core::ptr::from_ref);
+        (*w).signal_stack = base as usize + 4096;
+        fresh_context(&mut (*w).scheduler, base.add(size), sched_loop_entry, w.cast());
+        (*w).scheduler.on_cpu = AtomicU8::new(0);
+    }
+    if let Some(p) = p {
+        p.worker.store(w, Ordering::Relaxed);
+    }
+    RT.workers.fetch_add(1, Ordering::Relaxed);
+    Ok(w)
+}
+
+/// Makes the calling kernel thread a worker that runs `main`, which is its present flow of control.
+///
+/// # Safety
+/// See `Runtime::start`.
+pub(super) unsafe fn adopt(main: *mut Thread, p: &Processor) -> Result<(), i32> {
+    let w = new_worker(Some(p))?;
+    // SAFETY: the record is fresh; this kernel thread runs main.
+    unsafe {
+        (*w).current = main;
+        (*w).tid.store(sys!(l::__NR_gettid) as i32, Ordering::Relaxed);
+        (*main).context.on_cpu.store(1, Ordering::Relaxed);
+        arch::set_worker_pointer(w as usize);
+        (RT.hooks().worker_started)(&mut *w);
+    }
+    Ok(())
+}
+
+/// Starts a worker that holds `p`, or a spare one.
+///
+/// # Safety
+/// Signals are blocked in the caller (the new kernel thread inherits that), `p` is held by nobody.
+pub(super) unsafe fn spawn(p: Option<&Processor>) -> Result<(), i32> {
+    let w = new_worker(p)?;
+    // The kernel thread starts at the foot of the scheduler's stack and goes on there.
+    let top = w as usize + 4096 + SIGNAL_STACK + STACK;
+    // SAFETY: the stack is the new worker's own.
+    unsafe { spawn_kernel_thread(top as *mut u8, worker_start, w.cast()) }.map(|_| ())
+}
+
+/// Starts a kernel thread that shares everything with this process and calls `entry(argument)` on the given stack. It has
+/// no libc identity. Error: errno (EAGAIN, ENOMEM).
+///
+/// # Safety
+/// The stack is unused and lives as long as the kernel thread; `entry` never returns.
+pub(super) unsafe fn spawn_kernel_thread(
+    top: *mut u8,
+    entry: unsafe extern "C" fn(*mut u8) -> !,
+    argument: *mut u8,
+) -> Result<i32, i32> {
+    let flags = l::CLONE_VM | l::CLONE_FS | l::CLONE_FILES | l::CLONE_SIGHAND | l::CLONE_THREAD | l::CLONE_SYSVSEM;
+    let top = (top as usize & !15) as *mut usize;
+    let r: isize;
+    // SAFETY: the child runs only the code after `syscall` on its own stack and never returns to this frame.
+    unsafe {
+        top.sub(1).write(argument as usize);
+        top.sub(2).write(entry as *const () as usize);
+        core::arch::asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "pop rax",
+            "pop rdi",
+            "call rax",
+            "ud2",
+            "2:",
+            inlateout("rax") l::__NR_clone as isize => r,
+            in("rdi") flags as usize, in("rsi") top.sub(2), in("rdx") 0, in("r10") 0, in("r8") 0,
+            lateout("rcx") _, lateout("r11") _);
+    }
+    check(r).map(|tid| tid as i32)
+}
+
+unsafe extern "C" fn worker_start(w: *mut u8) -> ! {
+    let w: *mut Worker = w.cast();
+    // SAFETY: the record is this kernel thread's from now on.
+    unsafe {
+        arch::set_worker_pointer(w as usize);
+        (*w).tid.store(sys!(l::__NR_gettid) as i32, Ordering::Relaxed);
+        (*w).scheduler.on_cpu.store(1, Ordering::Relaxed);
+        (RT.hooks().worker_started)(&mut *w);
+        sched_loop_entry(w.cast())
+    }
+}
+
+/// The scheduler's loop of one worker.
+///
+/// # Safety
+/// Runs on the scheduler's stack of worker `w` only.
+pub unsafe extern "C" fn sched_loop_entry(w: *mut u8) -> ! {
+    let w: *mut Worker = w.cast();
+    // SAFETY: the record is this kernel thread's own.
+    unsafe {
+        finish_switch();
+        loop {
+            if (*w).processor.is_null() {
+                wait_for_processor(w);
+            }
+            let p = &*(*w).processor;
+            let Some(t) = pick(p).or_else(|| RT.idle(p)) else { continue };
+            run(w, &raw mut (*w).scheduler, t);
+        }
+    }
+}
+
+/// The next thread to run without searching elsewhere.
+///
+/// # Safety
+/// The caller's worker holds `p`.
+#[inline]
+unsafe fn pick(p: &Processor) -> Option<*mut Thread> {
+    let tick = p.tick.load(Ordering::Relaxed);
+    if tick.is_multiple_of(FAIRNESS) {
+        // SAFETY: the caller's.
+        if let Some(t) = unsafe { look_around(p) } {
+            return Some(t);
+        }
+    } else if p.timers.next() != crate::clock::NEVER && super::worth_a_look(p.last_look.load(Ordering::Relaxed)) {
+        p.last_look.store(ticks(), Ordering::Relaxed);
+        // SAFETY: inside the core.
+        unsafe { RT.expire(p, crate::clock::now()) };
+    }
+    p.queue.pop().or_else(|| RT.take_injected(p))
+}
+
+#[cold]
+unsafe fn look_around(p: &Processor) -> Option<*mut Thread> {
+    // SAFETY: inside the core.
+    unsafe {
+        if p.timers.next() != crate::clock::NEVER {
+            RT.expire(p, crate::clock::now());
+        }
+        if !p.queue.is_empty() {
+            let (_, message) = RT.poll_reactor(Some(0));
+            if message {
+                RT.sleepers.message_taken(&RT);
+            }
+        }
+    }
+    RT.take_injected(p)
+}
+
+/// Switches from `from`, the running context of this worker, to thread `t`.
+///
+/// # Safety
+/// `t` was taken out of a queue.
+#[inline]
+unsafe fn run(w: *mut Worker, from: *mut Context, t: *mut Thread) {
+    // SAFETY: `t` is ours to run; the record is our own.
+    unsafe {
+        take_context(&raw mut (*t).context);
+        let p = &*(*w).processor;
+        p.tick.store(p.tick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        p.counters.switches.add(1);
+        (*w).current = t;
+        arch::set_thread_pointer((*t).thread_pointer);
+        switch(from, &raw mut (*t).context);
+        finish_switch();
+    }
+}
+
+/// What the context that was switched to does first: the last act of a thread that left for good.
+///
+/// # Safety
+/// Called once after each switch, on the new side.
+pub unsafe fn finish_switch() {
+    let w = worker();
+    // SAFETY: our own record.
+    unsafe {
+        if let Some(f) = (*w).last_act.take() {
+            f((*w).last_act_of);
+        }
+    }
+}
+
+/// Leaves the current thread's stack for the next thread or the scheduler; returns when the thread is picked again.
+///
+/// # Safety
+/// The current thread is in a queue, or will be put in one by whoever claims its wait, or has a last act.
+unsafe fn leave() {
+    let w = worker();
+    // SAFETY: our own record; the caller's.
+    unsafe {
+        let t = (*w).current;
+        let next = match (*w).processor.as_ref() {
+            Some(p) => {
+                let next = pick(p);
+                if next.is_some() && p.armed.load(Ordering::Relaxed) {
+                    p.armed.store(false, Ordering::Relaxed);
+                    RT.sleepers.new_deadline(&RT, p);
+                }
+                next
+            }
+            None => None,
+        };
+        match next {
+            Some(next) if next == t => {} // woken before it left
+            Some(next) => run(w, &raw mut (*t).context, next),
+            None => {
+                (*w).current = core::ptr::null_mut();
+                take_context(&raw mut (*w).scheduler);
+                switch(&raw mut (*t).context, &raw mut (*w).scheduler);
+                finish_switch();
+            }
+        }
+    }
+}
+
+/// Parks the current thread until its open wait is claimed; tells why. Blocks the user thread only.
+///
+/// # Safety
+/// The current thread has opened a wait and told its wakers; it is inside the core.
+pub unsafe fn park() -> Reason {
+    let t = current();
+    // SAFETY: the caller's.
+    unsafe {
+        if let Some(p) = my_processor() {
+            p.counters.parks.add(1);
+        }
+        if (*t).extended {
+            let mut area = Extended::new();
+            arch::save_extended(area.as_mut_ptr());
+            leave();
+            arch::restore_extended(area.as_ptr());
+        } else {
+            leave();
+        }
+        (*t).park.reason()
+    }
+}
+
+const _: () = assert!(EXTENDED_SIZE == size_of::<Extended>());
+
+/// Lets other threads run first. Returns at once if there are none.
+///
+/// # Safety
+/// Inside the core, on a user thread.
+pub unsafe fn yield_now() {
+    let w = worker();
+    // SAFETY: our own record; the thread is put in a queue once and then left.
+    unsafe {
+        let t = (*w).current;
+        let Some(p) = (*w).processor.as_ref() else { return };
+        // A yielding thread must not keep the reactor and the deadlines from being looked at.
+        p.tick.store(p.tick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        if p.queue.is_empty() {
+            if p.tick.load(Ordering::Relaxed).is_multiple_of(FAIRNESS) {
+                let (_, message) = RT.poll_reactor(Some(0));
+                if message {
+                    RT.sleepers.message_taken(&RT);
+                }
+                RT.expire(p, crate::clock::now());
+            }
+            if p.queue.is_empty() && RT.inject_len.load(Ordering::Relaxed) == 0 {
+                crate::lock::yield_cpu();
+                return;
+            }
+        }
+        if (*t).extended {
+            let mut area = Extended::new();
+            arch::save_extended(area.as_mut_ptr());
+            RT.enqueue(p, t);
+            leave();
+            arch::restore_extended(area.as_ptr());
+        } else {
+            RT.enqueue(p, t);
+            leave();
+        }
+    }
+}
+
+/// Puts the current thread behind all others because its slice is over.
+///
+/// # Safety
+/// Inside the core, on a user thread; the extended state is saved elsewhere (a signal frame).
+pub unsafe fn preempt() {
+    let w = worker();
+    // SAFETY: as in yield_now.
+    unsafe {
+        let t = (*w).current;
+        if let Some(p) = (*w).processor.as_ref() {
+            if p.queue.is_empty() && RT.inject_len.load(Ordering::Relaxed) == 0 {
+                return;
+            }
+            p.counters.preemptions.add(1);
+        }
+        RT.inject(t);
+        leave();
+    }
+}
+
+/// Ends the current thread: leaves its stack for good, then runs `last_act(argument)` elsewhere.
+///
+/// # Safety
+/// Inside the core, on a user thread that nothing will wake.
+pub unsafe fn exit_current(last_act: unsafe fn(*mut u8), argument: *mut u8) -> ! {
+    let w = worker();
+    // SAFETY: our own record.
+    unsafe {
+        (*w).last_act = Some(last_act);
+        (*w).last_act_of = argument;
+        leave();
+    }
+    unreachable!("a thread that ended was picked again")
+}
+
+/// Makes a system call that may block the kernel thread. If it does for long while there is work, the processor goes to
+/// another worker and the thread waits for one afterwards.
+///
+/// # Safety
+/// Inside the core, or on a kernel thread that is not ours. After it, the caller may be on another worker.
+pub unsafe fn blocking<R>(call: impl FnOnce() -> R) -> R {
+    let w = worker();
+    // SAFETY: our own record; processors are never unmapped.
+    unsafe {
+        if w.is_null() || (*w).current.is_null() || (*w).processor.is_null() {
+            return call();
+        }
+        let p = &*(*w).processor;
+        // Release: the monitor that takes the processor away sees the queue as we left it. pairs: processor.state
+        p.state.store(IN_KERNEL, Ordering::Release);
+        let r = call();
+        // Acquire: if it was taken and given back, see what its holders did. pairs: processor.state
+        if p.state.compare_exchange(IN_KERNEL, RUNNING, Ordering::Acquire, Ordering::Relaxed).is_err()
+            || !core::ptr::eq(p.worker.load(Ordering::Relaxed), w)
+        {
+            lost_processor(w);
+        }
+        r
+    }
+}
+
+/// The processor went to another worker: queue the thread for any worker, become a spare.
+#[cold]
+unsafe fn lost_processor(w: *mut Worker) {
+    // SAFETY: our own record.
+    unsafe {
+        (*w).processor = core::ptr::null();
+        let t = (*w).current;
+        let mut area = Extended::new();
+        if (*t).extended {
+            arch::save_extended(area.as_mut_ptr());
+        }
+        RT.inject(t);
+        leave();
+        if (*t).extended {
+            arch::restore_extended(area.as_ptr());
+        }
+    }
+}
+
+unsafe fn wait_for_processor(w: *mut Worker) {
+    // SAFETY: our own record; the list is behind its lock.
+    unsafe {
+        {
+            let mut spares = RT.spares.lock();
+            (*w).next = *spares;
+            *spares = w;
+        }
+        loop {
+            let p = (*w).given.swap(core::ptr::null_mut(), Ordering::Acquire); // Acquire: pairs: worker.given
+            if !p.is_null() {
+                (*w).processor = p;
+                return;
+            }
+            sys!(l::__NR_futex, (*w).wake.as_ptr(), l::FUTEX_WAIT | l::FUTEX_PRIVATE_FLAG, 0, 0, 0, 0);
+            (*w).wake.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Takes `p` away from a worker that is in the kernel and gives it to a spare or new worker. Returns whether it did.
+///
+/// # Safety
+/// Called by the monitor, with signals blocked.
+pub(super) unsafe fn hand_off(p: &Processor) -> bool {
+    let spare = {
+        let mut spares = RT.spares.lock();
+        let w = *spares;
+        if !w.is_null() {
+            // SAFETY: listed workers are ours.
+            *spares = unsafe { (*w).next };
+        }
+        w
+    };
+    if spare.is_null() {
+        // Make one; it lists itself, and the next look finds it.
+        if RT.workers.load(Ordering::Relaxed) < RT.worker_cap.load(Ordering::Relaxed) {
+            // SAFETY: the caller's.
+            return unsafe { spawn(None) }.is_ok();
+        }
+        return false;
+    }
+    // SAFETY: a spare worker waits for this; until it is given a processor only we know it.
+    unsafe {
+        // Only the holder sets IN_KERNEL and only the monitor takes it away.
+        // AcqRel: see the queue as its worker left it; the new worker gets it through `given`. pairs: processor.state
+        if p.state.compare_exchange(IN_KERNEL, RUNNING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            let mut spares = RT.spares.lock();
+            (*spare).next = *spares;
+            *spares = spare;
+            return false;
+        }
+        p.counters.hand_offs.add(1);
+        p.worker.store(spare, Ordering::Relaxed);
+        // Release: all about the processor happens before its new holder. pairs: worker.given
+        (*spare).given.store(core::ptr::from_ref(p).cast_mut(), Ordering::Release);
+        (*spare).wake.store(1, Ordering::Relaxed);
+        sys!(l::__NR_futex, (*spare).wake.as_ptr(), l::FUTEX_WAKE | l::FUTEX_PRIVATE_FLAG, 1, 0, 0, 0);
+    }
+    true
+}

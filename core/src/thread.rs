@@ -1,0 +1,249 @@
+//! The thread control block and the table of all of them.
+//!
+//! Control blocks live in one reservation and are never unmapped, so a stale pointer still points to a control block;
+//! tickets (see `park`) tell its lives apart.
+//!
+//! # Safety
+//! Fields without an atomic type belong to the thread itself, or to its creator before it runs for the first time, or
+//! to its worker while it is being switched.
+
+use crate::arch::Context;
+use crate::identity::Identity;
+use crate::lock::SpinLock;
+use crate::mem;
+use crate::park::ParkWord;
+use crate::timer::TimerNode;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+
+/// Thread ids below this are the kernel's (`PID_MAX_LIMIT`).
+pub const FIRST_TID: u32 = 1 << 22;
+/// Threads that one process can have.
+pub const MAX_THREADS: usize = 1 << 20;
+
+/// What a thread is doing, for statistics and dumps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum State {
+    /// The block is free.
+    Free = 0,
+    /// In a run queue or running.
+    Runnable = 1,
+    /// Waits in the wait table.
+    Futex = 2,
+    /// Waits for a descriptor.
+    Io = 3,
+    /// Waits for time to pass.
+    Sleep = 4,
+    /// Waits for a signal.
+    SigWait = 5,
+    /// Waits for a child process.
+    Child = 6,
+}
+
+/// A user thread.
+#[repr(C, align(64))]
+pub struct Thread {
+    /// Saved registers. First, so that a thread pointer is a context pointer.
+    pub context: Context,
+    /// The libc thread pointer (FS base).
+    pub thread_pointer: usize,
+    /// Who wakes it.
+    pub park: ParkWord,
+    /// The next thread in the injection queue or in a list of woken threads.
+    pub next: AtomicPtr<Thread>,
+    /// Its deadline.
+    pub timer: TimerNode,
+    /// The processor whose heap holds the deadline.
+    pub timer_home: u32,
+    /// Keep the extended vector state when parking (the thread entered through a site that may hold some).
+    pub extended: bool,
+    /// Set by a sender of a signal, cleared by the thread when it has looked.
+    pub attention: AtomicBool,
+    /// A [`State`].
+    pub state: AtomicU8,
+    /// Its identity towards libc.
+    pub identity: Identity,
+}
+
+impl Thread {
+    /// Notes what the thread is doing.
+    #[inline]
+    pub fn set_state(&self, state: State) {
+        self.state.store(state as u8, Ordering::Relaxed);
+    }
+
+    /// Whether the block is in use.
+    pub fn is_live(&self) -> bool {
+        self.state.load(Ordering::Relaxed) != State::Free as u8
+    }
+}
+
+struct Free {
+    head: *mut Thread,
+    fresh: u32,
+}
+// SAFETY: reached only under the lock.
+unsafe impl Send for Free {}
+
+/// All control blocks of the process.
+pub struct Table {
+    base: AtomicPtr<Thread>,
+    free: SpinLock<Free>,
+    /// Blocks that were ever used are below this index.
+    high: AtomicU32,
+    live: AtomicU32,
+    /// Added to an index to make an id, so that two processes' ids differ.
+    offset: AtomicU32,
+    /// Lives of each block, in the id's upper bits; a plain byte beside the reservation.
+    lives: AtomicPtr<u8>,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Table {
+    /// No reservation yet.
+    #[cfg(not(loom))]
+    pub const fn new() -> Self {
+        Self {
+            base: AtomicPtr::new(core::ptr::null_mut()),
+            free: SpinLock::new(Free { head: core::ptr::null_mut(), fresh: 0 }),
+            high: AtomicU32::new(0),
+            live: AtomicU32::new(0),
+            offset: AtomicU32::new(0),
+            lives: AtomicPtr::new(core::ptr::null_mut()),
+        }
+    }
+
+    /// Reserves address space. `seed` should differ between processes. Error: ENOMEM.
+    pub fn reserve(&self, seed: u32) -> Result<(), i32> {
+        if self.base.load(Ordering::Relaxed).is_null() {
+            let base = mem::map(MAX_THREADS * size_of::<Thread>())?;
+            let lives = mem::map(MAX_THREADS)?;
+            self.base.store(base.cast(), Ordering::Relaxed);
+            self.lives.store(lives, Ordering::Relaxed);
+        }
+        self.offset.store(seed % FIRST_TID, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn block(&self, index: u32) -> *mut Thread {
+        debug_assert!((index as usize) < MAX_THREADS);
+        // SAFETY: the reservation has MAX_THREADS blocks.
+        unsafe { self.base.load(Ordering::Relaxed).add(index as usize) }
+    }
+
+    fn index(&self, thread: *const Thread) -> u32 {
+        // SAFETY: every thread comes from the reservation.
+        unsafe { thread.offset_from(self.base.load(Ordering::Relaxed)) as u32 }
+    }
+
+    /// A block with a fresh id, its identity reset. `None`: there are too many threads (EAGAIN).
+    pub fn allocate(&self) -> Option<*mut Thread> {
+        let (thread, first_life) = {
+            let mut free = self.free.lock();
+            if !free.head.is_null() {
+                let t = free.head;
+                // SAFETY: free blocks are linked by `next` under this lock.
+                free.head = unsafe { (*t).next.load(Ordering::Relaxed) };
+                (t, false)
+            } else if (free.fresh as usize) < MAX_THREADS {
+                free.fresh += 1;
+                self.high.store(free.fresh, Ordering::Relaxed);
+                (self.block(free.fresh - 1), true)
+            } else {
+                return None;
+            }
+        };
+        self.live.fetch_add(1, Ordering::Relaxed);
+        let index = self.index(thread);
+        // SAFETY: the block is ours alone until it is published by its id or a queue. A block's park word and on_cpu
+        // outlive its lives; all else is written anew.
+        unsafe {
+            if first_life {
+                (*thread).context = Context::new();
+                (&raw mut (*thread).park).write(ParkWord::new());
+            }
+            (&raw mut (*thread).timer).write(TimerNode::new());
+            (*thread).extended = false;
+            (*thread).attention.store(false, Ordering::Relaxed);
+            (&raw mut (*thread).identity).write(Identity::new());
+            let life = self.lives.load(Ordering::Relaxed).add(index as usize);
+            *life = (*life).wrapping_add(1);
+            let generation = 1 + (*life as u32 % 255);
+            let tid = generation << 22 | (index + self.offset.load(Ordering::Relaxed)) % FIRST_TID;
+            (*thread).identity.tid.store(tid, Ordering::Relaxed);
+            (*thread).set_state(State::Runnable);
+        }
+        Some(thread)
+    }
+
+    /// Gives a block back.
+    ///
+    /// # Safety
+    /// The thread has left its stack for good and no list refers to it.
+    pub unsafe fn release(&self, thread: *mut Thread) {
+        self.live.fetch_sub(1, Ordering::Relaxed);
+        // SAFETY: the caller's; the block is still mapped.
+        unsafe {
+            (*thread).set_state(State::Free);
+            let mut free = self.free.lock();
+            (*thread).next.store(free.head, Ordering::Relaxed);
+            free.head = thread;
+        }
+    }
+
+    /// How many threads live.
+    pub fn live(&self) -> u32 {
+        self.live.load(Ordering::Relaxed)
+    }
+
+    /// The live thread with this id.
+    pub fn find(&self, tid: u32) -> Option<*mut Thread> {
+        let index = if tid >= FIRST_TID {
+            (tid % FIRST_TID).wrapping_sub(self.offset.load(Ordering::Relaxed)) % FIRST_TID
+        } else {
+            0 // the main thread keeps the kernel's id
+        };
+        if index >= self.high.load(Ordering::Relaxed) {
+            return None;
+        }
+        let t = self.block(index);
+        // SAFETY: blocks below `high` are initialised; the two fields are atomic.
+        let ok = unsafe { (*t).is_live() && (*t).identity.tid.load(Ordering::Relaxed) == tid };
+        ok.then_some(t)
+    }
+
+    /// Calls `f` for each live thread until it returns false. Threads come and go meanwhile.
+    pub fn for_each(&self, f: &mut dyn FnMut(*mut Thread) -> bool) {
+        for i in 0..self.high.load(Ordering::Relaxed) {
+            let t = self.block(i);
+            // SAFETY: blocks below `high` are initialised.
+            if unsafe { (*t).is_live() } && !f(t) {
+                return;
+            }
+        }
+    }
+
+    /// Forgets all threads, in a forked child.
+    ///
+    /// # Safety
+    /// The caller is the only thread and uses no block any more.
+    pub unsafe fn reset(&self) {
+        // SAFETY: the caller's.
+        unsafe { self.free.force_unlock() };
+        let mut free = self.free.lock();
+        for i in 0..free.fresh {
+            // SAFETY: initialised block of the only thread.
+            unsafe { (*self.block(i)).set_state(State::Free) };
+        }
+        // Blocks are not linked again but counted anew: `fresh` hands them out in order.
+        free.head = core::ptr::null_mut();
+        free.fresh = 0;
+        self.high.store(0, Ordering::Relaxed);
+        self.live.store(0, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,407 @@
+//! The wait table: threads parked on the address of a 32-bit word. Heddle's futex.
+//!
+//! Buckets of waiters, each behind a spin lock. A waiter lives on the stack of whoever waits: a user thread, or a kernel
+//! thread that is not Heddle's.
+//!
+//! # Protocol
+//! * Wait: lock the bucket; compare the word; if it still has the expected value, link the waiter; unlock; park.
+//! * Wake: lock; for each waiter of that address whose bits match: unlink it, then claim its ticket. A claim that fails
+//!   means a deadline or a signal was first: such a waiter is not counted and the next one is tried.
+//! * After waking for whatever reason the waiter unlinks itself if it is still linked, under the lock, before its stack
+//!   frame goes away.
+//!
+//! No wake-up is lost: the waker changes the word before it takes the lock. If the waiter took the lock first, it is linked
+//! and found; if the waker was first, the waiter's comparison sees the changed word (the lock orders them).
+//! No wake-up is wasted: a waiter is counted only if its claim succeeded, so the thread does run because of it.
+//! Requeue moves waiters between two buckets, locked in address order; a waiter therefore re-reads its bucket after
+//! locking it.
+
+use crate::lock::{Guard, SpinLock};
+use crate::prim::{AtomicPtr, AtomicU32, Ordering};
+
+/// Number of buckets; few under loom.
+pub const BUCKETS: usize = if cfg!(loom) { 2 } else { 4096 };
+
+/// What the wait table asks of whatever can wait.
+pub trait Wakeable: Copy {
+    /// Claims the wait; `false` if something else did. After `true`, [`run`](Self::run) will be called once.
+    fn claim(&self) -> bool;
+    /// Makes the waiter run. Called without locks.
+    fn run(&self);
+}
+
+/// One waiter on one address. Lives on the waiting thread's stack, pinned between `wait` and `leave`.
+pub struct Waiter<W> {
+    next: *mut Waiter<W>,
+    prev: *mut Waiter<W>,
+    key: usize,
+    bits: u32,
+    who: W,
+    /// The bucket it is linked in, null if none. Changed only under that bucket's lock.
+    bucket: AtomicPtr<Bucket<W>>,
+}
+
+impl<W> Waiter<W> {
+    /// A waiter that is not linked.
+    pub fn new(who: W) -> Self {
+        Self {
+            next: core::ptr::null_mut(),
+            prev: core::ptr::null_mut(),
+            key: 0,
+            bits: 0,
+            who,
+            bucket: AtomicPtr::new(core::ptr::null_mut()),
+        }
+    }
+}
+
+struct List<W> {
+    head: *mut Waiter<W>,
+    tail: *mut Waiter<W>,
+}
+// SAFETY: waiters are touched only under the bucket's lock, or by their owner when unlinked.
+unsafe impl<W> Send for List<W> {}
+
+/// A bucket. Aligned so that two locks never share a line.
+#[repr(align(64))]
+pub struct Bucket<W> {
+    list: SpinLock<List<W>>,
+    /// Linked waiters; lets a wake without waiters leave without locking.
+    count: AtomicU32,
+}
+
+/// The table.
+pub struct WaitTable<W> {
+    buckets: [Bucket<W>; BUCKETS],
+}
+
+/// Waiters to be made runnable once the locks are released.
+pub struct Woken<W> {
+    some: [Option<W>; 16],
+    len: usize,
+}
+
+impl<W: Wakeable> Woken<W> {
+    fn new() -> Self {
+        Self { some: [None; 16], len: 0 }
+    }
+    fn is_full(&self) -> bool {
+        self.len == self.some.len()
+    }
+    fn add(&mut self, w: W) {
+        self.some[self.len] = Some(w);
+        self.len += 1;
+    }
+    fn run(&mut self) {
+        for w in self.some[..self.len].iter_mut() {
+            if let Some(w) = w.take() {
+                w.run();
+            }
+        }
+        self.len = 0;
+    }
+}
+
+impl<W: Wakeable> Default for WaitTable<W> {
+    #[cfg(not(loom))]
+    fn default() -> Self {
+        Self::new()
+    }
+    #[cfg(loom)]
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<W: Wakeable> WaitTable<W> {
+    /// An empty table.
+    #[cfg(not(loom))]
+    pub const fn new() -> Self {
+        Self {
+            buckets: [const {
+                Bucket {
+                    list: SpinLock::new(List { head: core::ptr::null_mut(), tail: core::ptr::null_mut() }),
+                    count: AtomicU32::new(0),
+                }
+            }; BUCKETS],
+        }
+    }
+    /// An empty table.
+    #[cfg(loom)]
+    pub fn new() -> Self {
+        Self {
+            buckets: core::array::from_fn(|_| Bucket {
+                list: SpinLock::new(List { head: core::ptr::null_mut(), tail: core::ptr::null_mut() }),
+                count: AtomicU32::new(0),
+            }),
+        }
+    }
+
+    #[inline]
+    fn bucket(&self, key: usize) -> &Bucket<W> {
+        let h = (key >> 2).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        &self.buckets[(h >> 40) % BUCKETS]
+    }
+
+    /// Links `waiter` to `key` if `still(…)` is true under the lock. Returns whether it did.
+    ///
+    /// # Safety
+    /// `waiter` is not linked, stays where it is, and [`leave`](Self::leave) is called before it goes away.
+    pub unsafe fn wait(&self, waiter: *mut Waiter<W>, key: usize, bits: u32, still: impl FnOnce() -> bool) -> bool {
+        let bucket = self.bucket(key);
+        // SeqCst (the count): a waker changes the word, then reads the count; we write the count, then read the word. One
+        // of the two must see the other's write (store buffering), or the wake would be lost. pairs: wait.count
+        bucket.count.fetch_add(1, Ordering::SeqCst);
+        let mut list = bucket.list.lock();
+        if !still() {
+            drop(list);
+            bucket.count.fetch_sub(1, Ordering::Relaxed);
+            return false;
+        }
+        // SAFETY: the caller's waiter, unlinked.
+        unsafe {
+            (*waiter).key = key;
+            (*waiter).bits = bits;
+            (*waiter).bucket.store(core::ptr::from_ref(bucket).cast_mut(), Ordering::Relaxed);
+            list.append(waiter);
+        }
+        true
+    }
+
+    /// Unlinks the waiter if it is still linked. Returns whether it was.
+    ///
+    /// # Safety
+    /// `waiter` is the caller's.
+    pub unsafe fn leave(&self, waiter: *mut Waiter<W>) -> bool {
+        loop {
+            // Acquire: if null, the unlinker is done with the waiter. pairs: wait.unlink
+            // SAFETY: the caller's waiter.
+            let bucket = unsafe { (*waiter).bucket.load(Ordering::Acquire) };
+            if bucket.is_null() {
+                return false;
+            }
+            // SAFETY: buckets live as long as the table.
+            let b = unsafe { &*bucket };
+            let mut list = b.list.lock();
+            // SAFETY: as above; a requeue may have moved it before we had the lock.
+            if unsafe { (*waiter).bucket.load(Ordering::Relaxed) } == bucket {
+                // SAFETY: linked in this bucket, whose lock we hold.
+                unsafe { list.unlink(waiter) };
+                b.count.fetch_sub(1, Ordering::Relaxed);
+                return true;
+            }
+        }
+    }
+
+    /// Wakes up to `limit` waiters of `key` that share a bit with `bits`, oldest first. Returns how many.
+    pub fn wake(&self, key: usize, limit: usize, bits: u32) -> usize {
+        let bucket = self.bucket(key);
+        // SeqCst: orders the caller's change of the word before this read of the count. pairs: wait.count
+        crate::prim::fence(Ordering::SeqCst);
+        if bucket.count.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        let mut done = 0;
+        let mut woken = Woken::new();
+        while done < limit {
+            let mut list = bucket.list.lock();
+            done += list.wake(bucket, key, limit - done, bits, &mut woken);
+            drop(list);
+            let more = woken.is_full();
+            woken.run();
+            if !more {
+                break;
+            }
+        }
+        done
+    }
+
+    /// Wakes up to `limit` waiters of `from` and moves up to `limit_move` others to `to`, if `still()` holds under the
+    /// locks. `None` if it does not; else (woken, moved).
+    pub fn requeue(
+        &self,
+        from: usize,
+        to: usize,
+        limit: usize,
+        limit_move: usize,
+        still: impl FnOnce() -> bool,
+    ) -> Option<(usize, usize)> {
+        let (a, b) = (self.bucket(from), self.bucket(to));
+        let same = core::ptr::eq(a, b);
+        let mut woken = Woken::new();
+        let (mut done, mut moved) = (0, 0);
+        // While waiters may be on their way to `to`, wakers of it must not take the way around the lock. SeqCst: as in
+        // `wait`. pairs: wait.count
+        b.count.fetch_add(1, Ordering::SeqCst);
+        let mut still = Some(still);
+        let ok = loop {
+            let (mut la, mut lb) = lock_both(a, b);
+            if let Some(still) = still.take()
+                && !still()
+            {
+                break false;
+            }
+            done += la.wake(a, from, limit - done, u32::MAX, &mut woken);
+            if woken.is_full() {
+                drop(la);
+                drop(lb);
+                woken.run();
+                continue;
+            }
+            let mut w = la.head;
+            while !w.is_null() && moved < limit_move {
+                // SAFETY: linked waiters are valid under the lock.
+                unsafe {
+                    let next = (*w).next;
+                    if (*w).key == from {
+                        moved += 1;
+                        (*w).key = to;
+                        if !same {
+                            la.unlink_only(w);
+                            a.count.fetch_sub(1, Ordering::Relaxed);
+                            b.count.fetch_add(1, Ordering::Relaxed);
+                            (*w).bucket.store(core::ptr::from_ref(b).cast_mut(), Ordering::Relaxed);
+                            if let Some(lb) = lb.as_mut() {
+                                lb.append(w);
+                            }
+                        }
+                    }
+                    w = next;
+                }
+            }
+            break true;
+        };
+        b.count.fetch_sub(1, Ordering::Relaxed);
+        woken.run();
+        ok.then_some((done, moved))
+    }
+
+    /// Runs `f` with the bucket of `key` locked: no waiter of that address comes or goes meanwhile.
+    pub fn locked<R>(&self, key: usize, f: impl FnOnce() -> R) -> R {
+        let _list = self.bucket(key).list.lock();
+        f()
+    }
+
+    /// Whether someone waits on `key`.
+    pub fn has_waiter(&self, key: usize) -> bool {
+        let bucket = self.bucket(key);
+        let list = bucket.list.lock();
+        let mut w = list.head;
+        while !w.is_null() {
+            // SAFETY: linked waiters are valid under the lock.
+            unsafe {
+                if (*w).key == key {
+                    return true;
+                }
+                w = (*w).next;
+            }
+        }
+        false
+    }
+
+    /// Forgets all waiters, in a forked child.
+    ///
+    /// # Safety
+    /// The caller is the only thread and waits on nothing.
+    pub unsafe fn reset(&self) {
+        for b in &self.buckets {
+            // Buckets never used are left untouched (their pages are not even there).
+            if b.count.load(Ordering::Relaxed) != 0 {
+                // SAFETY: the caller's.
+                unsafe { b.list.force_unlock() };
+                let mut list = b.list.lock();
+                list.head = core::ptr::null_mut();
+                list.tail = core::ptr::null_mut();
+                b.count.store(0, Ordering::Relaxed);
+            } else {
+                // SAFETY: the caller's; a waker may have held the lock of an empty bucket.
+                unsafe { b.list.force_unlock() };
+            }
+        }
+    }
+}
+
+type BothLists<'a, W> = (Guard<'a, List<W>>, Option<Guard<'a, List<W>>>);
+
+/// Locks `a` and, if it is another bucket, `b`, in address order.
+fn lock_both<'a, W>(a: &'a Bucket<W>, b: &'a Bucket<W>) -> BothLists<'a, W> {
+    if core::ptr::eq(a, b) {
+        (a.list.lock(), None)
+    } else if core::ptr::from_ref(a) < core::ptr::from_ref(b) {
+        let la = a.list.lock();
+        let lb = b.list.lock();
+        (la, Some(lb))
+    } else {
+        let lb = b.list.lock();
+        (a.list.lock(), Some(lb))
+    }
+}
+
+impl<W: Wakeable> List<W> {
+    fn wake(&mut self, bucket: &Bucket<W>, key: usize, limit: usize, bits: u32, woken: &mut Woken<W>) -> usize {
+        let mut done = 0;
+        let mut w = self.head;
+        while !w.is_null() && done < limit && !woken.is_full() {
+            // SAFETY: linked waiters are valid under the lock; after a successful claim the waiter may go away as soon as
+            // it is made runnable, which happens after the lock is released.
+            unsafe {
+                let next = (*w).next;
+                if (*w).key == key && (*w).bits & bits != 0 {
+                    let who = (*w).who;
+                    self.unlink_only(w);
+                    bucket.count.fetch_sub(1, Ordering::Relaxed);
+                    let claimed = who.claim();
+                    // Release: the last touch of the waiter; its owner may return when it reads null. pairs: wait.unlink
+                    (*w).bucket.store(core::ptr::null_mut(), Ordering::Release);
+                    if claimed {
+                        woken.add(who);
+                        done += 1;
+                    }
+                }
+                w = next;
+            }
+        }
+        done
+    }
+}
+
+impl<W> List<W> {
+    unsafe fn append(&mut self, w: *mut Waiter<W>) {
+        // SAFETY: the caller holds the lock and owns the unlinked waiter.
+        unsafe {
+            (*w).prev = self.tail;
+            (*w).next = core::ptr::null_mut();
+            if self.tail.is_null() {
+                self.head = w;
+            } else {
+                (*self.tail).next = w;
+            }
+        }
+        self.tail = w;
+    }
+
+    unsafe fn unlink_only(&mut self, w: *mut Waiter<W>) {
+        // SAFETY: the caller holds the lock of the list that `w` is in; neighbours are linked, hence valid.
+        unsafe {
+            let (prev, next) = ((*w).prev, (*w).next);
+            if prev.is_null() {
+                self.head = next;
+            } else {
+                (*prev).next = next;
+            }
+            if next.is_null() {
+                self.tail = prev;
+            } else {
+                (*next).prev = prev;
+            }
+        }
+    }
+
+    unsafe fn unlink(&mut self, w: *mut Waiter<W>) {
+        // SAFETY: the caller's.
+        unsafe {
+            self.unlink_only(w);
+            (*w).bucket.store(core::ptr::null_mut(), Ordering::Relaxed);
+        }
+    }
+}
