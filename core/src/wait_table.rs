@@ -282,6 +282,43 @@ impl<W: Wakeable> WaitTable<W> {
         f()
     }
 
+    /// Wakes the oldest waiter of `key` that can still be woken, after telling `decide`, under the lock, who it is and
+    /// whether others remain; or tells it that there is none.
+    pub fn hand_over(&self, key: usize, decide: impl FnOnce(Option<(W, bool)>)) {
+        let bucket = self.bucket(key);
+        let mut list = bucket.list.lock();
+        let mut chosen = None;
+        let mut more = false;
+        let mut w = list.head;
+        while !w.is_null() {
+            // SAFETY: linked waiters are valid under the lock.
+            unsafe {
+                let next = (*w).next;
+                if (*w).key == key {
+                    if chosen.is_some() {
+                        more = true;
+                        break;
+                    }
+                    let who = (*w).who;
+                    list.unlink_only(w);
+                    bucket.count.fetch_sub(1, Ordering::Relaxed);
+                    let claimed = who.claim();
+                    // Release: the last touch of the waiter. pairs: wait.unlink
+                    (*w).bucket.store(core::ptr::null_mut(), Ordering::Release);
+                    if claimed {
+                        chosen = Some(who);
+                    }
+                }
+                w = next;
+            }
+        }
+        decide(chosen.map(|c| (c, more)));
+        drop(list);
+        if let Some(c) = chosen {
+            c.run();
+        }
+    }
+
     /// Whether someone waits on `key`.
     pub fn has_waiter(&self, key: usize) -> bool {
         let bucket = self.bucket(key);

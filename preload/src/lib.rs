@@ -1,2 +1,136 @@
-//! The constructor.
+//! The shared object that `heddle run` loads into a program (`LD_PRELOAD`): a constructor, and what a library without
+//! libc needs of its own.
+//!
+//! Linked with `-z initfirst`, so that the constructor runs before those of all other libraries.
+//!
+//! # Safety
+//! The constructor runs on the process's only thread, with the vectors that the kernel put on the stack.
 #![no_std]
+
+mod alloc;
+mod mem;
+
+use core::ffi::{CStr, c_char, c_int};
+use heddle_abi::report;
+use heddle_abi::start::{Auxiliary, Settings, load};
+
+const AT_BASE: usize = 7;
+const AT_HWCAP2: usize = 26;
+const AT_SYSINFO_EHDR: usize = 33;
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: unsafe extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) = constructor;
+
+unsafe extern "C" {
+    #[link_name = "__ehdr_start"]
+    safe static IMAGE_START: u8;
+    #[link_name = "_end"]
+    safe static IMAGE_END: u8;
+}
+
+unsafe extern "C" fn constructor(_argc: c_int, _argv: *mut *mut c_char, environment: *mut *mut c_char) {
+    let mut settings = Settings::default();
+    let mut auxiliary = Auxiliary::default();
+    let mut children = true;
+    // SAFETY: the kernel's vectors: strings, a null, then pairs up to AT_NULL.
+    unsafe {
+        let mut e = environment;
+        while !(*e).is_null() {
+            let text = CStr::from_ptr(*e).to_bytes();
+            if let Some(v) = text.strip_prefix(b"HEDDLE_WORKERS=") {
+                settings.workers = number(v) as u32;
+            } else if let Some(v) = text.strip_prefix(b"HEDDLE_SLICE_MS=") {
+                settings.slice_ms = number(v);
+            } else if let Some(v) = text.strip_prefix(b"HEDDLE_STATS=") {
+                settings.stats = v == b"1";
+            } else if let Some(v) = text.strip_prefix(b"HEDDLE_CHILDREN=") {
+                children = v != b"0";
+            }
+            e = e.add(1);
+        }
+        let mut a = e.add(1) as *const [usize; 2];
+        while (*a)[0] != 0 {
+            match (*a)[0] {
+                AT_SYSINFO_EHDR => auxiliary.vdso = (*a)[1],
+                AT_BASE => auxiliary.loader = (*a)[1],
+                AT_HWCAP2 => auxiliary.hwcap2 = (*a)[1] as u64,
+                _ => {}
+            }
+            a = a.add(1);
+        }
+        if !children {
+            forget_environment(environment);
+        }
+        let own = &raw const IMAGE_START as usize..&raw const IMAGE_END as usize;
+        if let Err(why) = load(settings, auxiliary, own) {
+            report::line(format_args!("{why}; use --mode kernel to run without user threads"));
+            heddle_abi::process::end(125);
+        }
+    }
+}
+
+fn number(text: &[u8]) -> u64 {
+    text.iter().take_while(|b| b.is_ascii_digit()).fold(0u64, |n, b| n.saturating_mul(10) + u64::from(b - b'0'))
+}
+
+/// `--no-children`: takes our variables out of the environment that child programs inherit.
+unsafe fn forget_environment(environment: *mut *mut c_char) {
+    // SAFETY: the kernel's vector, edited in place before anyone has copied it.
+    unsafe {
+        let (mut from, mut to) = (environment, environment);
+        while !(*from).is_null() {
+            let text = CStr::from_ptr(*from).to_bytes();
+            let mut keep = !text.starts_with(b"HEDDLE_");
+            if text.starts_with(b"LD_PRELOAD=") {
+                keep = keep_other_preloads(*from);
+            }
+            if keep {
+                *to = *from;
+                to = to.add(1);
+            }
+            from = from.add(1);
+        }
+        *to = core::ptr::null_mut();
+    }
+}
+
+/// Takes our library out of `LD_PRELOAD=...`; returns whether anything is left.
+unsafe fn keep_other_preloads(variable: *mut c_char) -> bool {
+    const NAME: usize = b"LD_PRELOAD=".len();
+    // SAFETY: a string of ours to edit; it only gets shorter.
+    unsafe {
+        let len = CStr::from_ptr(variable).to_bytes().len();
+        let text = core::slice::from_raw_parts_mut(variable.cast::<u8>(), len);
+        let (mut from, mut to) = (NAME, NAME);
+        while from < len {
+            let end = text[from..].iter().position(|&b| b == b':' || b == b' ').map_or(len, |n| from + n);
+            let item = from..end;
+            let ours = text[item.clone()].windows(10).any(|w| w == b"libheddle-" || w == b"libheddle_");
+            if !ours && !item.is_empty() {
+                if to > NAME {
+                    text[to] = b':';
+                    to += 1;
+                }
+                text.copy_within(item.clone(), to);
+                to += item.len();
+            }
+            from = end + 1;
+        }
+        *variable.add(to) = 0;
+        to > NAME
+    }
+}
+
+#[cfg(not(test))]
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
+    report::line(format_args!("internal error: {info}"));
+    // SAFETY: ends the process with SIGABRT's status.
+    unsafe {
+        heddle_core::sys::syscall6(heddle_core::sys::linux::__NR_exit_group as usize, [134, 0, 0, 0, 0, 0]);
+    }
+    loop {
+        core::hint::spin_loop();
+    }
+}

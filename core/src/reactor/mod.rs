@@ -72,6 +72,12 @@ impl Reactor {
         fd >= 0 && (fd == self.epoll.load(Ordering::Relaxed) || fd == self.wake.load(Ordering::Relaxed))
     }
 
+    /// The reactor's own descriptors, -1 if not open, in rising order.
+    pub fn own(&self) -> [i32; 2] {
+        let (a, b) = (self.epoll.load(Ordering::Relaxed), self.wake.load(Ordering::Relaxed));
+        [a.min(b), a.max(b)]
+    }
+
     /// Wakes one sleeper.
     pub fn wake(&self) {
         let one = 1u64;

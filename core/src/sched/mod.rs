@@ -11,7 +11,9 @@ mod worker;
 
 pub use idle::Sleepers;
 pub use monitor::Monitor;
-pub use worker::{Worker, blocking, current, exit_current, park, sched_loop_entry, worker, yield_now};
+pub use worker::{
+    SIGNAL_STACK, Worker, blocking, current, exit_current, finish_switch, park, preempt, sched_loop_entry, worker, yield_now,
+};
 
 use crate::arch::{Context, ticks};
 use crate::clock;
@@ -367,11 +369,6 @@ impl Runtime {
             // SAFETY: still ours.
             unsafe { self.inject(thread) };
         }
-    }
-
-    /// Whether one look finds a runnable thread anywhere.
-    fn any_runnable(&self) -> bool {
-        self.inject_len.load(Ordering::Relaxed) != 0 || self.processors().iter().any(|p| !p.queue.is_empty())
     }
 
     /// The earliest deadline of all.

@@ -1,0 +1,342 @@
+//! Which system call is whose.
+
+use crate::entry::Frame;
+use crate::sites::{DONE, RAW_PLAIN, RAW_POST};
+use crate::thread::CloneArgs;
+use crate::wait::{Next, e, fail, interrupted};
+use crate::{fd, futex, io, memory, poll, process, signal, start, thread, time};
+use core::sync::atomic::Ordering;
+use heddle_core::sched::{self, RT, worker};
+use heddle_core::sys::{self, linux as l};
+use heddle_core::thread::Thread;
+
+/// How a stub goes on.
+enum Then {
+    /// The call is done; this is its result.
+    Result(isize),
+    /// The stub makes the call itself.
+    Plain,
+    /// The stub makes the call itself and comes back with the result.
+    Post,
+}
+use Then::{Plain, Post, Result};
+
+/// Called by the entry with the program's registers; returns what is to be added to the continuation.
+///
+/// # Safety
+/// Called by `entry::enter` only.
+pub unsafe extern "C" fn dispatch(frame: &mut Frame, extended: u64) -> usize {
+    let w = worker();
+    // SAFETY: our own record; the frame is the program's call.
+    unsafe {
+        if w.is_null() {
+            return outside(frame);
+        }
+        if (*w).vforking.load(Ordering::Relaxed) != 0 {
+            return RAW_PLAIN; // the child of a vfork, on our memory
+        }
+        let t = (*w).current;
+        (*t).extended = extended != 0;
+        finish(frame, t)
+    }
+}
+
+unsafe fn finish(frame: &mut Frame, t: *mut Thread) -> usize {
+    // SAFETY: the current thread, inside the core.
+    unsafe {
+        match user(frame, t) {
+            Result(r) => {
+                frame.rax = r as u64;
+                signal::leave_core(frame);
+                DONE
+            }
+            Plain => {
+                signal::leave_core(frame);
+                RAW_PLAIN
+            }
+            Post => RAW_POST,
+        }
+    }
+}
+
+/// A kernel thread that is not ours, or a process in which no thread has been created yet.
+unsafe fn outside(frame: &mut Frame) -> usize {
+    let args = frame.arguments();
+    // SAFETY: the program's call.
+    let result = unsafe {
+        match frame.rax as u32 {
+            l::__NR_clone | l::__NR_clone3 if !RT.is_started() => {
+                let wanted = match frame.rax as u32 {
+                    l::__NR_clone => Some(CloneArgs::of_clone(args)),
+                    _ => CloneArgs::of_clone3(args),
+                };
+                match wanted {
+                    Some(a) if a.is_ordinary_thread() => match start::start() {
+                        // From here on this is a user thread inside the core.
+                        Ok(t) => return finish(frame, t),
+                        Err(errno) => -(errno as isize),
+                    },
+                    _ => return RAW_PLAIN,
+                }
+            }
+            l::__NR_futex if RT.is_started() => futex::futex(None, args),
+            l::__NR_tgkill if RT.is_started() => {
+                match signal::calls::tgkill(Some(args[0] as i32), args[1] as i32, args[2] as u32) {
+                    Some(r) => r,
+                    None => return RAW_PLAIN,
+                }
+            }
+            l::__NR_mmap => memory::mmap(args),
+            l::__NR_munmap => memory::munmap(args),
+            l::__NR_mprotect | l::__NR_pkey_mprotect => memory::mprotect(frame.rax as usize, args),
+            l::__NR_mremap => memory::mremap(args),
+            l::__NR_close => fd::close(args[0] as i32),
+            l::__NR_close_range => fd::close_range(args[0] as u32, args[1] as u32, args[2] as u32),
+            l::__NR_dup2 | l::__NR_dup3 => {
+                fd::forget(args[1] as i32);
+                return RAW_PLAIN;
+            }
+            l::__NR_shmat => attach(args),
+            l::__NR_exit_group => {
+                crate::stats::print();
+                return RAW_PLAIN;
+            }
+            _ => return RAW_PLAIN,
+        }
+    };
+    frame.rax = result as u64;
+    DONE
+}
+
+unsafe fn attach(args: [usize; 6]) -> isize {
+    // SAFETY: the program's call.
+    let r = unsafe { sys::syscall6(l::__NR_shmat as usize, args) };
+    if r > 0 {
+        memory::note_attached(r as usize);
+    }
+    r
+}
+
+/// A system call of a user thread.
+unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
+    let args = frame.arguments();
+    let number = frame.rax as u32;
+    if frame.rax > 0xffff_ffff {
+        return Result(fail(e::ENOSYS));
+    }
+    // SAFETY: the current thread, inside the core; the arguments are the program's.
+    unsafe {
+        Result(match number {
+            l::__NR_futex => futex::futex(Some(frame), args),
+            l::__NR_futex_waitv => futex::waitv(frame, args),
+            l::__NR_read => io::simple(frame, number as usize, args, false),
+            l::__NR_write => io::simple(frame, number as usize, args, true),
+            l::__NR_readv => io::scattered(frame, number as usize, args, false),
+            l::__NR_writev => io::scattered(frame, number as usize, args, true),
+            l::__NR_recvfrom | l::__NR_recvmsg => io::receive(frame, number, args),
+            l::__NR_sendto | l::__NR_sendmsg => io::send(frame, number, args),
+            l::__NR_recvmmsg | l::__NR_sendmmsg => io::many(frame, number, args),
+            l::__NR_accept | l::__NR_accept4 => io::accept(frame, number as usize, args),
+            l::__NR_connect => io::connect(frame, args),
+            l::__NR_poll => poll::poll(frame, args),
+            l::__NR_ppoll => poll::ppoll(frame, args),
+            l::__NR_select => poll::select(frame, args),
+            l::__NR_pselect6 => poll::pselect(frame, args),
+            l::__NR_epoll_wait | l::__NR_epoll_pwait | l::__NR_epoll_pwait2 => poll::epoll_wait(frame, number, args),
+
+            l::__NR_clone | l::__NR_clone3 => {
+                let wanted = match number {
+                    l::__NR_clone => Some(CloneArgs::of_clone(args)),
+                    _ => CloneArgs::of_clone3(args),
+                };
+                match wanted {
+                    Some(a) if a.is_ordinary_thread() => thread::create(frame, &a),
+                    // A thread that shares less than ours do cannot be one of ours.
+                    Some(a) if a.is_thread() => fail(e::EINVAL),
+                    Some(a) => {
+                        process::before_raw(a.flags & l::CLONE_VM as u64 != 0);
+                        return Post;
+                    }
+                    None => return Plain, // an error
+                }
+            }
+            l::__NR_fork => {
+                process::before_raw(false);
+                return Post;
+            }
+            l::__NR_vfork => {
+                process::before_raw(true);
+                return Post;
+            }
+            l::__NR_execve | l::__NR_execveat => process::exec(number as usize, args),
+            l::__NR_exit => thread::exit(args[0] as i32),
+            l::__NR_exit_group => {
+                crate::stats::print();
+                return Plain;
+            }
+            l::__NR_wait4 => process::wait(frame, number, args, args[0] as i32, args[2]),
+            l::__NR_waitid => {
+                let id = if args[0] == l::P_PID as usize { args[1] as i32 } else { 0 };
+                process::wait(frame, number, args, id, args[3])
+            }
+
+            l::__NR_gettid => (*t).identity.tid.load(Ordering::Relaxed) as isize,
+            l::__NR_set_tid_address => {
+                (*t).identity.clear_tid = args[0];
+                (*t).identity.tid.load(Ordering::Relaxed) as isize
+            }
+            l::__NR_set_robust_list if args[1] == 24 => {
+                (*t).identity.robust_head = args[0];
+                0
+            }
+            l::__NR_get_robust_list if args[0] == 0 || args[0] as u32 == (*t).identity.tid.load(Ordering::Relaxed) => {
+                *(args[1] as *mut usize) = (*t).identity.robust_head;
+                *(args[2] as *mut usize) = 24;
+                0
+            }
+            // Registered nowhere: the area's cpu_id keeps its initial value, and libc asks the vDSO instead.
+            l::__NR_rseq => 0,
+            l::__NR_sched_yield => {
+                sched::yield_now();
+                0
+            }
+            l::__NR_nanosleep => time::sleep(frame, l::CLOCK_MONOTONIC, false, args[0], args[1]),
+            l::__NR_clock_nanosleep if time::is_plain(args[0] as u32) => {
+                let absolute = args[1] as u32 & l::TIMER_ABSTIME != 0;
+                time::sleep(frame, args[0] as u32, absolute, args[2], args[3])
+            }
+
+            l::__NR_rt_sigaction => signal::calls::sigaction(args),
+            l::__NR_rt_sigprocmask => signal::calls::sigprocmask(t, args),
+            l::__NR_rt_sigpending => signal::calls::sigpending(t, args),
+            l::__NR_rt_sigtimedwait => signal::calls::sigtimedwait(t, frame, args),
+            l::__NR_rt_sigsuspend if args[1] == 8 => {
+                let mask = *(args[0] as *const u64);
+                signal::calls::suspend(t, frame, Some(mask))
+            }
+            l::__NR_pause => signal::calls::suspend(t, frame, None),
+            l::__NR_sigaltstack => signal::calls::sigaltstack(t, frame, args),
+            l::__NR_rt_sigreturn => return Plain,
+            l::__NR_tgkill => match signal::calls::tgkill(Some(args[0] as i32), args[1] as i32, args[2] as u32) {
+                Some(r) => r,
+                None => return Plain,
+            },
+            l::__NR_tkill => match signal::calls::tgkill(None, args[0] as i32, args[1] as u32) {
+                Some(r) => r,
+                None => return Plain,
+            },
+            l::__NR_rt_tgsigqueueinfo => match signal::calls::tgsigqueueinfo(args) {
+                Some(r) => r,
+                None => return Plain,
+            },
+            l::__NR_kill => match signal::calls::kill(args[0] as i32, args[1] as u32) {
+                Some(r) => r,
+                None => return Plain,
+            },
+            l::__NR_rt_sigqueueinfo => match signal::calls::sigqueueinfo(args) {
+                Some(r) => r,
+                None => return Plain,
+            },
+
+            l::__NR_mmap => memory::mmap(args),
+            l::__NR_munmap => memory::munmap(args),
+            l::__NR_mprotect | l::__NR_pkey_mprotect => memory::mprotect(number as usize, args),
+            l::__NR_mremap => memory::mremap(args),
+            l::__NR_madvise => memory::madvise(args),
+            l::__NR_shmat => attach(args),
+
+            l::__NR_close => fd::close(args[0] as i32),
+            l::__NR_close_range => fd::close_range(args[0] as u32, args[1] as u32, args[2] as u32),
+            l::__NR_dup2 | l::__NR_dup3 => {
+                if args[0] != args[1] {
+                    if RT.reactor.owns(args[1] as i32) {
+                        return Result(fail(e::EBADF));
+                    }
+                    fd::forget(args[1] as i32);
+                }
+                sys::syscall6(number as usize, args)
+            }
+            l::__NR_arch_prctl if args[0] == l::ARCH_SET_FS as usize => {
+                (*t).thread_pointer = args[1];
+                heddle_core::arch::set_thread_pointer(args[1]);
+                0
+            }
+            l::__NR_prctl => thread::prctl(t, args),
+            _ if is_quick(number) => sys::syscall6(number as usize, args),
+            _ => blocking(frame, number as usize, args, restarts(number)),
+        })
+    }
+}
+
+/// Calls that never wait for anything but the CPU and locks in the kernel.
+fn is_quick(number: u32) -> bool {
+    matches!(
+        number,
+        l::__NR_getpid
+            | l::__NR_getuid
+            | l::__NR_geteuid
+            | l::__NR_getgid
+            | l::__NR_getegid
+            | l::__NR_getppid
+            | l::__NR_clock_gettime
+            | l::__NR_gettimeofday
+            | l::__NR_time
+            | l::__NR_getcpu
+            | l::__NR_brk
+            | l::__NR_fcntl
+            | l::__NR_epoll_ctl
+            | l::__NR_socket
+            | l::__NR_setsockopt
+            | l::__NR_getsockopt
+            | l::__NR_getsockname
+            | l::__NR_getpeername
+            | l::__NR_shutdown
+            | l::__NR_bind
+            | l::__NR_listen
+            | l::__NR_lseek
+            | l::__NR_fstat
+            | l::__NR_pipe2
+            | l::__NR_eventfd2
+            | l::__NR_sched_getaffinity
+            | l::__NR_getrandom
+            | l::__NR_timerfd_settime
+    ) && !matches!(number, l::__NR_fcntl)
+}
+
+/// Whether the kernel restarts this call after a handler with SA_RESTART.
+fn restarts(number: u32) -> bool {
+    !matches!(
+        number,
+        l::__NR_clock_nanosleep | l::__NR_semop | l::__NR_semtimedop | l::__NR_msgrcv | l::__NR_msgsnd | l::__NR_io_getevents
+            | l::__NR_io_uring_enter | l::__NR_select | l::__NR_pselect6
+    )
+}
+
+/// A call that the kernel may block in: the worker's processor is handed on if it does for long.
+///
+/// # Safety
+/// The current thread, inside the core; the program's call.
+pub unsafe fn blocking(frame: &mut Frame, number: usize, args: [usize; 6], restartable: bool) -> isize {
+    loop {
+        // SAFETY: the program's call.
+        let r = unsafe { sched::blocking(|| sys::syscall6(number, args)) };
+        if r != fail(e::EINTR) {
+            return r;
+        }
+        let w = worker();
+        // SAFETY: our own record; the current thread.
+        unsafe {
+            if (*w).attention.load(Ordering::Relaxed) != 0 {
+                signal::kernel::empty_inbox(w);
+            }
+            if signal::deliverable((*w).current) {
+                if interrupted(frame, restartable) == Next::Interrupted {
+                    return r;
+                }
+            } else if !restartable {
+                return r;
+            }
+            // The interruption was not for this thread, or its handlers want the call restarted.
+        }
+    }
+}

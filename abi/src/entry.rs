@@ -1,0 +1,248 @@
+//! The way in and out: assembly that rewritten sites jump to, and the dispatcher's frame.
+//!
+//! A site's stub comes here with every register as the program left it, except rcx, which a system call destroys and
+//! which holds the site's continuation. The entry saves all general registers, the flags and xmm0-15 below the red zone
+//! of the thread's own stack, and calls [`crate::dispatch::dispatch`]. That returns how the stub goes on: past the system
+//! call (it was emulated), or into one of its two raw `syscall` instructions.
+//!
+//! # Safety
+//! Assembly; each routine states the register contract it relies on.
+
+use core::arch::naked_asm;
+
+/// The registers of a thread inside a system call, as the entry pushed them (lowest address first).
+#[repr(C)]
+#[derive(Clone, Copy)]
+#[allow(missing_docs)]
+pub struct Frame {
+    pub r15: u64,
+    pub r14: u64,
+    pub r13: u64,
+    pub r12: u64,
+    pub rbp: u64,
+    pub rbx: u64,
+    pub r9: u64,
+    pub r8: u64,
+    pub r10: u64,
+    pub rdx: u64,
+    pub rsi: u64,
+    pub rdi: u64,
+    /// The number on the way in, the result on the way out.
+    pub rax: u64,
+    /// Where the stub goes on.
+    pub continuation: u64,
+    pub flags: u64,
+}
+
+/// Bytes below the stack pointer that belong to the interrupted function.
+pub const RED_ZONE: usize = 128;
+
+impl Frame {
+    /// The program's stack pointer at the system call.
+    pub fn sp(&self) -> usize {
+        core::ptr::from_ref(self) as usize + size_of::<Frame>() + RED_ZONE
+    }
+
+    /// The six arguments.
+    pub fn arguments(&self) -> [usize; 6] {
+        [self.rdi as usize, self.rsi as usize, self.rdx as usize, self.r10 as usize, self.r8 as usize, self.r9 as usize]
+    }
+}
+
+/// Entry for sites in code that holds nothing but xmm0-15 across a system call.
+///
+/// # Safety
+/// Reached from stubs only.
+#[unsafe(naked)]
+pub unsafe extern "C" fn enter() {
+    naked_asm!(
+        "lea rsp, [rsp - 128]",
+        "pushfq",
+        "push rcx",
+        "push rax",
+        "xor ecx, ecx",
+        "jmp {common}",
+        common = sym enter_common,
+    )
+}
+
+/// Entry for all other sites: the extended vector state is kept when the thread parks.
+///
+/// # Safety
+/// Reached from stubs only.
+#[unsafe(naked)]
+pub unsafe extern "C" fn enter_extended() {
+    naked_asm!(
+        "lea rsp, [rsp - 128]",
+        "pushfq",
+        "push rcx",
+        "push rax",
+        "mov ecx, 1",
+        "jmp {common}",
+        common = sym enter_common,
+    )
+}
+
+#[unsafe(naked)]
+unsafe extern "C" fn enter_common() {
+    naked_asm!(
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "push r10",
+        "push r8",
+        "push r9",
+        "push rbx",
+        "push rbp",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "cld",
+        // One of our workers? Then we are in the core from here on.
+        "rdgsbase r11",
+        "test r11, r11",
+        "jz 2f",
+        "mov byte ptr gs:[8], 1",
+        "2: mov rbx, rsp",
+        "sub rsp, 256",
+        "and rsp, -16",
+        "movaps [rsp], xmm0",
+        "movaps [rsp + 16], xmm1",
+        "movaps [rsp + 32], xmm2",
+        "movaps [rsp + 48], xmm3",
+        "movaps [rsp + 64], xmm4",
+        "movaps [rsp + 80], xmm5",
+        "movaps [rsp + 96], xmm6",
+        "movaps [rsp + 112], xmm7",
+        "movaps [rsp + 128], xmm8",
+        "movaps [rsp + 144], xmm9",
+        "movaps [rsp + 160], xmm10",
+        "movaps [rsp + 176], xmm11",
+        "movaps [rsp + 192], xmm12",
+        "movaps [rsp + 208], xmm13",
+        "movaps [rsp + 224], xmm14",
+        "movaps [rsp + 240], xmm15",
+        "mov rdi, rbx",
+        "mov rsi, rcx",
+        "call {dispatch}",
+        "add [rbx + 8*13], rax", // continuation += what dispatch says
+        "movaps xmm0, [rsp]",
+        "movaps xmm1, [rsp + 16]",
+        "movaps xmm2, [rsp + 32]",
+        "movaps xmm3, [rsp + 48]",
+        "movaps xmm4, [rsp + 64]",
+        "movaps xmm5, [rsp + 80]",
+        "movaps xmm6, [rsp + 96]",
+        "movaps xmm7, [rsp + 112]",
+        "movaps xmm8, [rsp + 128]",
+        "movaps xmm9, [rsp + 144]",
+        "movaps xmm10, [rsp + 160]",
+        "movaps xmm11, [rsp + 176]",
+        "movaps xmm12, [rsp + 192]",
+        "movaps xmm13, [rsp + 208]",
+        "movaps xmm14, [rsp + 224]",
+        "movaps xmm15, [rsp + 240]",
+        "mov rdi, rbx",
+        "jmp {resume}",
+        dispatch = sym crate::dispatch::dispatch,
+        resume = sym resume,
+    )
+}
+
+/// Loads the registers of a frame and goes on at its continuation.
+///
+/// # Safety
+/// `frame` is at its place on the thread's stack, `continuation` complete; nothing below it is needed any more.
+#[unsafe(naked)]
+pub unsafe extern "C" fn resume(frame: *mut Frame) -> ! {
+    naked_asm!(
+        "mov rsp, rdi",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbp",
+        "pop rbx",
+        "pop r9",
+        "pop r8",
+        "pop r10",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "pop rax",
+        "pop rcx",
+        "popfq",
+        "lea rsp, [rsp + 128]",
+        "jmp rcx",
+    )
+}
+
+/// Where a stub comes after its second raw `syscall` (fork and its kin): rax is the result, rcx the continuation.
+///
+/// # Safety
+/// Reached from stubs only. In the child of a fork that shares the stack with its parent nothing above the red zone of
+/// the stack pointer is written.
+#[unsafe(naked)]
+pub unsafe extern "C" fn after_raw() {
+    naked_asm!(
+        "lea rsp, [rsp - 128]",
+        "pushfq",
+        "push rcx",
+        "push rax",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "push r10",
+        "push r8",
+        "push r9",
+        "push rbx",
+        "push rbp",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "cld",
+        "mov rbx, rsp",
+        "sub rsp, 256",
+        "and rsp, -16",
+        "movaps [rsp], xmm0",
+        "movaps [rsp + 16], xmm1",
+        "movaps [rsp + 32], xmm2",
+        "movaps [rsp + 48], xmm3",
+        "movaps [rsp + 64], xmm4",
+        "movaps [rsp + 80], xmm5",
+        "movaps [rsp + 96], xmm6",
+        "movaps [rsp + 112], xmm7",
+        "movaps [rsp + 128], xmm8",
+        "movaps [rsp + 144], xmm9",
+        "movaps [rsp + 160], xmm10",
+        "movaps [rsp + 176], xmm11",
+        "movaps [rsp + 192], xmm12",
+        "movaps [rsp + 208], xmm13",
+        "movaps [rsp + 224], xmm14",
+        "movaps [rsp + 240], xmm15",
+        "mov rdi, rbx",
+        "call {after}",
+        "movaps xmm0, [rsp]",
+        "movaps xmm1, [rsp + 16]",
+        "movaps xmm2, [rsp + 32]",
+        "movaps xmm3, [rsp + 48]",
+        "movaps xmm4, [rsp + 64]",
+        "movaps xmm5, [rsp + 80]",
+        "movaps xmm6, [rsp + 96]",
+        "movaps xmm7, [rsp + 112]",
+        "movaps xmm8, [rsp + 128]",
+        "movaps xmm9, [rsp + 144]",
+        "movaps xmm10, [rsp + 160]",
+        "movaps xmm11, [rsp + 176]",
+        "movaps xmm12, [rsp + 192]",
+        "movaps xmm13, [rsp + 208]",
+        "movaps xmm14, [rsp + 224]",
+        "movaps xmm15, [rsp + 240]",
+        "mov rdi, rbx",
+        "jmp {resume}",
+        after = sym crate::process::after_raw,
+        resume = sym resume,
+    )
+}

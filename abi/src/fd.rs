@@ -1,0 +1,142 @@
+//! What is known of each descriptor.
+
+use core::sync::atomic::Ordering;
+use heddle_core::sched::RT;
+use heddle_core::sys::{check, linux as l};
+use linux_raw_sys::errno as e;
+
+/// The kind of file behind a descriptor, as far as waiting goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// Not looked at yet.
+    Unknown = 0,
+    /// Used with the reactor but not looked at.
+    Seen = 1,
+    /// A socket: per-call MSG_DONTWAIT.
+    Socket = 2,
+    /// A pipe, FIFO or anonymous file that takes RWF_NOWAIT.
+    NoWait = 3,
+    /// A terminal or anonymous file that must be polled first.
+    Poll = 4,
+    /// A regular file, directory or disk: never waits long, or cannot be polled.
+    Plain = 5,
+}
+
+/// The kind of `fd`, looked up once.
+pub fn kind(fd: i32) -> Kind {
+    let Some(d) = RT.descriptors.get(fd) else { return Kind::Plain };
+    match d.kind.load(Ordering::Relaxed) {
+        2 => Kind::Socket,
+        3 => Kind::NoWait,
+        4 => Kind::Poll,
+        5 => Kind::Plain,
+        _ => look(fd),
+    }
+}
+
+/// Notes what was learnt of a descriptor.
+pub fn set_kind(fd: i32, kind: Kind) {
+    if let Some(d) = RT.descriptors.get(fd) {
+        d.kind.store(kind as u8, Ordering::Relaxed);
+    }
+}
+
+#[cold]
+fn look(fd: i32) -> Kind {
+    // SAFETY: a zeroed stat is valid; fstat fills it.
+    let mut stat: l::stat = unsafe { core::mem::zeroed() };
+    // SAFETY: writes the local.
+    if check(unsafe { heddle_core::sys!(l::__NR_fstat, fd, &mut stat as *mut _) }).is_err() {
+        return Kind::Plain; // the call itself reports EBADF
+    }
+    let kind = match stat.st_mode & l::S_IFMT {
+        l::S_IFSOCK => Kind::Socket,
+        l::S_IFIFO => Kind::NoWait,
+        l::S_IFCHR => {
+            // Terminals and the like wait; null, zero and random do not. Memory devices have major number 1.
+            if stat.st_rdev >> 8 & 0xfff == 1 { Kind::Plain } else { Kind::Poll }
+        }
+        l::S_IFREG | l::S_IFDIR | l::S_IFBLK | l::S_IFLNK => Kind::Plain,
+        _ => Kind::NoWait, // anonymous: eventfd, timerfd, signalfd, epoll, inotify, pidfd
+    };
+    set_kind(fd, kind);
+    kind
+}
+
+/// Whether the program made the descriptor non-blocking.
+pub fn is_nonblocking(fd: i32) -> bool {
+    // SAFETY: touches no memory.
+    let flags = unsafe { heddle_core::sys!(l::__NR_fcntl, fd, l::F_GETFL) };
+    flags < 0 || flags as u32 & l::O_NONBLOCK != 0
+}
+
+/// The socket's timeout (`option` = SO_RCVTIMEO or SO_SNDTIMEO) in nanoseconds, if it has one.
+pub fn socket_timeout(fd: i32, option: u32) -> Option<u64> {
+    let mut value = [0i64; 2];
+    let mut size = 16u32;
+    // SAFETY: writes two locals.
+    let r = unsafe {
+        heddle_core::sys!(l::__NR_getsockopt, fd, linux_raw_sys::net::SOL_SOCKET, option, value.as_mut_ptr(), &mut size as *mut _)
+    };
+    let ns = value[0] as u64 * 1_000_000_000 + value[1] as u64 * 1000;
+    (r == 0 && ns != 0).then_some(ns)
+}
+
+/// The program closes `fd` or puts another file in its place.
+pub fn forget(fd: i32) {
+    RT.descriptors.forget(&RT.reactor, fd);
+}
+
+/// `close`: the runtime's own descriptors do not exist for the program.
+///
+/// # Safety
+/// The program's call.
+pub unsafe fn close(fd: i32) -> isize {
+    if RT.reactor.owns(fd) {
+        return -(e::EBADF as isize);
+    }
+    forget(fd);
+    // SAFETY: the program's call.
+    unsafe { heddle_core::sys!(l::__NR_close, fd) }
+}
+
+/// `close_range`, sparing the runtime's own descriptors.
+///
+/// # Safety
+/// The program's call.
+pub unsafe fn close_range(first: u32, last: u32, flags: u32) -> isize {
+    if first > last {
+        return -(e::EINVAL as isize);
+    }
+    let top = last.min(heddle_core::reactor::fd::MAX as u32);
+    const CLOEXEC: u32 = 4; // CLOSE_RANGE_CLOEXEC
+    if flags & CLOEXEC == 0 {
+        for fd in first..top.min(first.saturating_add(1 << 20)) {
+            if RT.descriptors.get(fd as i32).is_some_and(|d| d.kind.load(Ordering::Relaxed) != 0) {
+                forget(fd as i32);
+            }
+        }
+    }
+    let mut from = first;
+    let own = RT.reactor.own();
+    let call = |a: u32, b: u32| {
+        // SAFETY: the program's call, less our descriptors.
+        if a <= b { unsafe { heddle_core::sys!(l::__NR_close_range, a, b, flags) } } else { 0 }
+    };
+    for fd in own {
+        if fd >= 0 && (from..=last).contains(&(fd as u32)) {
+            if fd as u32 > from {
+                let r = call(from, fd as u32 - 1);
+                if r < 0 {
+                    return r;
+                }
+            }
+            if fd as u32 == last {
+                return 0;
+            }
+            from = fd as u32 + 1;
+        }
+    }
+    call(from, last)
+}

@@ -1,0 +1,430 @@
+//! `futex` and `futex_waitv` over the wait table.
+//!
+//! Futexes on shared mappings that other processes may use stay the kernel's. Priority-inheritance futexes are emulated
+//! without the inheritance: user threads have no priorities to inherit, and the kernel does not know their ids.
+
+use crate::entry::Frame;
+use crate::memory;
+use crate::signal;
+use crate::time::{Timespec, read_timespec};
+use crate::wait::{NEVER, Next, abandon, after, at, begin, e, fail, interrupted, park};
+use core::sync::atomic::{AtomicU32, Ordering};
+use heddle_core::park::Reason;
+use heddle_core::sched::{RT, Sleeper, current};
+use heddle_core::sys::{self, linux as l};
+use heddle_core::thread::{State, Thread};
+use heddle_core::wait_table::{Waiter, Wakeable};
+
+const ALL_BITS: u32 = u32::MAX;
+
+/// The program's word.
+///
+/// # Safety
+/// `address` is aligned; an unmapped one faults as the program's own access would, or is caught by `signal::load`.
+unsafe fn word<'a>(address: usize) -> &'a AtomicU32 {
+    // SAFETY: the caller's.
+    unsafe { &*(address as *const AtomicU32) }
+}
+
+fn misplaced(address: usize) -> Option<isize> {
+    if !address.is_multiple_of(4) {
+        return Some(fail(e::EINVAL));
+    }
+    // SAFETY: `load` survives any address.
+    if unsafe { signal::load(address) }.is_none() {
+        return Some(fail(e::EFAULT));
+    }
+    None
+}
+
+/// `futex(2)`. On a kernel thread that is not ours `frame` is `None`.
+///
+/// # Safety
+/// Inside the core (user threads); the arguments are the program's.
+pub unsafe fn futex(mut frame: Option<&mut Frame>, args: [usize; 6]) -> isize {
+    let [address, op, value, timeout, address2, value3] = args;
+    let (command, private) = (op as u32 & !(l::FUTEX_PRIVATE_FLAG | l::FUTEX_CLOCK_REALTIME), op as u32 & l::FUTEX_PRIVATE_FLAG != 0);
+    let clock = if op as u32 & l::FUTEX_CLOCK_REALTIME != 0 { l::CLOCK_REALTIME } else { l::CLOCK_MONOTONIC };
+    if !private && memory::is_shared(address) {
+        // SAFETY: the program's own call.
+        return unsafe { heddle_core::sched::blocking(|| sys::syscall6(l::__NR_futex as usize, args)) };
+    }
+    if let Some(r) = misplaced(address) {
+        return r;
+    }
+    // SAFETY: the program's arguments; addresses were probed.
+    unsafe {
+        match command {
+            l::FUTEX_WAIT | l::FUTEX_WAIT_BITSET => {
+                let bits = if command == l::FUTEX_WAIT { ALL_BITS } else { value3 as u32 };
+                if bits == 0 {
+                    return fail(e::EINVAL);
+                }
+                let deadline = match read_timespec(timeout) {
+                    Err(errno) => return errno,
+                    Ok(None) => NEVER,
+                    Ok(Some(ns)) if command == l::FUTEX_WAIT => after(ns),
+                    Ok(Some(ns)) => at(clock, ns),
+                };
+                wait(frame.as_deref_mut(), address, value as u32, bits, deadline)
+            }
+            l::FUTEX_WAKE => wake(address, value as i32, ALL_BITS),
+            l::FUTEX_WAKE_BITSET if value3 as u32 == 0 => fail(e::EINVAL),
+            l::FUTEX_WAKE_BITSET => wake(address, value as i32, value3 as u32),
+            l::FUTEX_REQUEUE | l::FUTEX_CMP_REQUEUE => {
+                if let Some(r) = misplaced(address2) {
+                    return r;
+                }
+                if (value as i32) < 0 || (timeout as i32) < 0 {
+                    return fail(e::EINVAL);
+                }
+                let check = command == l::FUTEX_CMP_REQUEUE;
+                let still = || !check || word(address).load(Ordering::SeqCst) == value3 as u32; // SeqCst: as the kernel's. pairs: futex.word
+                match RT.futexes.requeue(address, address2, value as i32 as usize, timeout as i32 as usize, still) {
+                    None => fail(e::EAGAIN),
+                    Some((woken, moved)) if check => (woken + moved) as isize,
+                    Some((woken, _)) => woken as isize,
+                }
+            }
+            l::FUTEX_WAKE_OP => wake_op(address, value as i32, timeout as i32, address2, value3 as u32),
+            l::FUTEX_LOCK_PI | l::FUTEX_LOCK_PI2 | l::FUTEX_TRYLOCK_PI | l::FUTEX_UNLOCK_PI => {
+                let deadline = match read_timespec(if command == l::FUTEX_LOCK_PI || command == l::FUTEX_LOCK_PI2 { timeout } else { 0 }) {
+                    Err(errno) => return errno,
+                    Ok(None) => NEVER,
+                    // FUTEX_LOCK_PI has always meant CLOCK_REALTIME.
+                    Ok(Some(ns)) => at(if command == l::FUTEX_LOCK_PI { l::CLOCK_REALTIME } else { clock }, ns),
+                };
+                let t = current();
+                if t.is_null() {
+                    // A kernel thread that is not ours has an id that the kernel knows.
+                    return sys::syscall6(l::__NR_futex as usize, args);
+                }
+                match command {
+                    l::FUTEX_UNLOCK_PI => unlock_pi(address, (*t).identity.tid.load(Ordering::Relaxed), 0),
+                    _ => lock_pi(frame, t, address, deadline, command == l::FUTEX_TRYLOCK_PI),
+                }
+            }
+            _ => fail(e::ENOSYS),
+        }
+    }
+}
+
+fn wake(address: usize, limit: i32, bits: u32) -> isize {
+    // The kernel wakes one waiter for 0 too.
+    RT.futexes.wake(address, limit.max(1) as usize, bits) as isize
+}
+
+/// Stores 0 at a thread's CLEARTID address and wakes who joins it.
+///
+/// # Safety
+/// The thread has left its stack; the address is writable until the store.
+pub unsafe fn clear_and_wake(address: usize) {
+    // SAFETY: the caller's. SeqCst: the store comes before the wake reads the table. pairs: futex.word
+    unsafe { word(address).store(0, Ordering::SeqCst) };
+    if memory::is_shared(address) {
+        // SAFETY: a wake uses only the address.
+        unsafe { heddle_core::sys!(l::__NR_futex, address, l::FUTEX_WAKE, 1, 0, 0, 0) };
+    } else {
+        RT.futexes.wake(address, 1, ALL_BITS);
+    }
+}
+
+/// Wakes everyone who waits on the word (robust lists).
+pub fn wake_one(address: usize) {
+    RT.futexes.wake(address, 1, ALL_BITS);
+}
+
+unsafe fn wait(frame: Option<&mut Frame>, address: usize, value: u32, bits: u32, deadline: u64) -> isize {
+    let Some(frame) = frame else {
+        // SAFETY: the caller's.
+        return unsafe { wait_outside(address, value, bits, deadline) };
+    };
+    let t = current();
+    loop {
+        // SAFETY: the current thread, inside the core; the waiter outlives its link (it is left before the frame ends).
+        unsafe {
+            let Some(ticket) = begin(t) else {
+                match interrupted(frame, deadline == NEVER) {
+                    Next::Restart => continue,
+                    Next::Interrupted => return fail(e::EINTR),
+                }
+            };
+            let mut waiter = Waiter::new(Sleeper::Thread(t, ticket));
+            // SeqCst: the kernel's barrier between linking and reading the word. pairs: futex.word
+            if !RT.futexes.wait(&mut waiter, address, bits, || word(address).load(Ordering::SeqCst) == value) {
+                abandon(t, ticket);
+                return fail(e::EAGAIN);
+            }
+            let reason = park(t, ticket, deadline, State::Futex);
+            if reason != Reason::Woken {
+                RT.futexes.leave(&mut waiter);
+            }
+            match reason {
+                Reason::Woken => return 0,
+                Reason::Timeout => return fail(e::ETIMEDOUT),
+                Reason::Signal => match interrupted(frame, deadline == NEVER) {
+                    Next::Restart => {}
+                    Next::Interrupted => return fail(e::EINTR),
+                },
+            }
+        }
+    }
+}
+
+/// The wait of a kernel thread that is not ours: it sleeps in the kernel on a word of its own.
+unsafe fn wait_outside(address: usize, value: u32, bits: u32, deadline: u64) -> isize {
+    let mine = AtomicU32::new(0);
+    let sleeper = Sleeper::Kernel(&mine);
+    let mut waiter = Waiter::new(sleeper);
+    // SAFETY: the waiter is left before this frame ends; the word is read where the program would read it.
+    unsafe {
+        // SeqCst: as in `wait`. pairs: futex.word
+        if !RT.futexes.wait(&mut waiter, address, bits, || word(address).load(Ordering::SeqCst) == value) {
+            return fail(e::EAGAIN);
+        }
+        let ts = Timespec::from_ns(deadline);
+        let timeout = if deadline == NEVER { 0 } else { &raw const ts as usize };
+        loop {
+            let op = l::FUTEX_WAIT_BITSET | l::FUTEX_PRIVATE_FLAG;
+            let r = heddle_core::sys!(l::__NR_futex, mine.as_ptr(), op, 0, timeout, 0, ALL_BITS);
+            let ended = match mine.load(Ordering::Acquire) { // Acquire: what the waker did is visible. pairs: kernel.sleeper
+                2 => return 0,
+                1 => false, // claimed: the wake is on its way and touches our word
+                _ => r == fail(e::ETIMEDOUT) || r == fail(e::EINTR),
+            };
+            if ended && sleeper.claim() {
+                RT.futexes.leave(&mut waiter);
+                return r;
+            }
+            core::hint::spin_loop();
+        }
+    }
+}
+
+unsafe fn wake_op(address: usize, limit: i32, limit2: i32, address2: usize, code: u32) -> isize {
+    if let Some(r) = misplaced(address2) {
+        return r;
+    }
+    let op = code >> 28 & 7;
+    let compare = code >> 24 & 15;
+    let mut operand = ((code << 8) as i32 >> 20) as u32;
+    let reference = (code << 20) as i32 >> 20;
+    if code >> 31 != 0 {
+        operand = 1 << (operand & 31);
+    }
+    // SAFETY: the address was probed.
+    let w = unsafe { word(address2) };
+    // SeqCst: the operation comes before the wakes read the table, as in the kernel. pairs: futex.word
+    let old = match op {
+        l::FUTEX_OP_SET => w.swap(operand, Ordering::SeqCst), // SeqCst: as above. pairs: futex.word
+        l::FUTEX_OP_ADD => w.fetch_add(operand, Ordering::SeqCst), // SeqCst: as above. pairs: futex.word
+        l::FUTEX_OP_OR => w.fetch_or(operand, Ordering::SeqCst), // SeqCst: as above. pairs: futex.word
+        l::FUTEX_OP_ANDN => w.fetch_and(!operand, Ordering::SeqCst), // SeqCst: as above. pairs: futex.word
+        l::FUTEX_OP_XOR => w.fetch_xor(operand, Ordering::SeqCst), // SeqCst: as above. pairs: futex.word
+        _ => return fail(e::ENOSYS),
+    } as i32;
+    let also = match compare {
+        l::FUTEX_OP_CMP_EQ => old == reference,
+        l::FUTEX_OP_CMP_NE => old != reference,
+        l::FUTEX_OP_CMP_LT => old < reference,
+        l::FUTEX_OP_CMP_LE => old <= reference,
+        l::FUTEX_OP_CMP_GT => old > reference,
+        l::FUTEX_OP_CMP_GE => old >= reference,
+        _ => return fail(e::ENOSYS),
+    };
+    let mut n = wake(address, limit, ALL_BITS);
+    if also {
+        n += wake(address2, limit2, ALL_BITS);
+    }
+    n
+}
+
+/// `FUTEX_LOCK_PI` and `FUTEX_TRYLOCK_PI`: the word holds the owner's id and two flags; an unlock hands the lock to the
+/// oldest waiter.
+unsafe fn lock_pi(frame: Option<&mut Frame>, t: *mut Thread, address: usize, deadline: u64, only_try: bool) -> isize {
+    // SAFETY: the current thread inside the core; the address was probed.
+    unsafe {
+        let me = (*t).identity.tid.load(Ordering::Relaxed);
+        let Some(frame) = frame else { return fail(e::ENOSYS) };
+        loop {
+            let ticket = if only_try { None } else { begin(t) };
+            if ticket.is_none() && !only_try {
+                // LOCK_PI is restarted after any handler.
+                interrupted(frame, true);
+                continue;
+            }
+            let mut waiter = ticket.map(|k| Waiter::new(Sleeper::Thread(t, k)));
+            let mut result = None;
+            let mut decide = || {
+                let w = word(address);
+                loop {
+                    let v = w.load(Ordering::Relaxed);
+                    let owner = v & l::FUTEX_TID_MASK;
+                    let new = if owner == 0 {
+                        v & l::FUTEX_OWNER_DIED | me
+                    } else if owner == me {
+                        result = Some(fail(e::EDEADLK));
+                        return false;
+                    } else if only_try {
+                        result = Some(fail(e::EAGAIN));
+                        return false;
+                    } else {
+                        v | l::FUTEX_WAITERS
+                    };
+                    // SeqCst: taking the lock or announcing a waiter is ordered with the owner's unlock. pairs: futex.pi
+                    if w.compare_exchange(v, new, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+                        if owner == 0 {
+                            result = Some(0);
+                            return false;
+                        }
+                        return true;
+                    }
+                }
+            };
+            let linked = match waiter.as_mut() {
+                Some(w) => RT.futexes.wait(w, address, ALL_BITS, decide),
+                None => RT.futexes.locked(address, decide_once(&mut decide)),
+            };
+            let Some(k) = ticket else { return result.unwrap_or(fail(e::EAGAIN)) };
+            if !linked {
+                abandon(t, k);
+                return result.unwrap_or(fail(e::EAGAIN));
+            }
+            let reason = park(t, k, deadline, State::Futex);
+            if let Some(w) = waiter.as_mut() {
+                RT.futexes.leave(w);
+            }
+            match reason {
+                Reason::Woken => return 0, // the unlocker made us the owner
+                Reason::Timeout => return fail(e::ETIMEDOUT),
+                Reason::Signal => {
+                    interrupted(frame, true);
+                }
+            }
+        }
+    }
+}
+
+fn decide_once<'a>(f: &'a mut dyn FnMut() -> bool) -> impl FnOnce() -> bool + 'a {
+    move || f()
+}
+
+/// `FUTEX_UNLOCK_PI`, and the death of an owner (`died` = FUTEX_OWNER_DIED): hands the lock to the oldest waiter.
+///
+/// # Safety
+/// The address is mapped.
+pub unsafe fn unlock_pi(address: usize, me: u32, died: u32) -> isize {
+    // SAFETY: the caller's.
+    let w = unsafe { word(address) };
+    if w.load(Ordering::Relaxed) & l::FUTEX_TID_MASK != me {
+        return fail(e::EPERM);
+    }
+    RT.futexes.hand_over(address, |next: Option<(Sleeper, bool)>| {
+        let value = match next {
+            // SAFETY: control blocks are never unmapped.
+            Some((Sleeper::Thread(t, _), more)) => unsafe {
+                (*t).identity.tid.load(Ordering::Relaxed) | if more { l::FUTEX_WAITERS } else { 0 }
+            },
+            _ => 0,
+        };
+        // Release: the critical section happens before the next owner's. pairs: futex.pi
+        w.store(value | died, Ordering::Release);
+    });
+    0
+}
+
+/// `futex_waitv(2)`: waits on several words at once; returns the index of one that was woken.
+///
+/// # Safety
+/// The arguments are the program's.
+pub unsafe fn waitv(frame: &mut Frame, args: [usize; 6]) -> isize {
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    struct Entry {
+        value: u64,
+        address: u64,
+        flags: u32,
+        reserved: u32,
+    }
+    const SIZE_U32: u32 = 2;
+    const PRIVATE: u32 = l::FUTEX_PRIVATE_FLAG;
+    let [entries, count, flags, timeout, clock, _] = args;
+    if count == 0 || count > 128 || flags != 0 || entries == 0 {
+        return fail(e::EINVAL);
+    }
+    let deadline = match read_timespec(timeout) {
+        Err(errno) => return errno,
+        Ok(None) => NEVER,
+        Ok(Some(ns)) if clock as u32 == l::CLOCK_MONOTONIC || clock as u32 == l::CLOCK_REALTIME => at(clock as u32, ns),
+        Ok(Some(_)) => return fail(e::EINVAL),
+    };
+    // SAFETY: the program's array of `count` entries.
+    let list = unsafe { core::slice::from_raw_parts(entries as *const Entry, count) };
+    for x in list {
+        if x.flags & !PRIVATE != SIZE_U32 || x.reserved != 0 {
+            return fail(e::EINVAL);
+        }
+        if x.flags & PRIVATE == 0 && memory::is_shared(x.address as usize) {
+            // SAFETY: the program's own call.
+            return unsafe {
+                heddle_core::sched::blocking(|| sys::syscall6(l::__NR_futex_waitv as usize, args))
+            };
+        }
+        if let Some(r) = misplaced(x.address as usize) {
+            return r;
+        }
+    }
+    let t = current();
+    loop {
+        // SAFETY: the current thread inside the core; all waiters are left before this frame ends.
+        unsafe {
+            let Some(ticket) = begin(t) else {
+                match interrupted(frame, deadline == NEVER) {
+                    Next::Restart => continue,
+                    Next::Interrupted => return fail(e::EINTR),
+                }
+            };
+            let size = count * size_of::<Waiter<Sleeper>>();
+            let Ok(memory) = heddle_core::mem::map(size) else {
+                abandon(t, ticket);
+                return fail(e::ENOMEM);
+            };
+            let waiters: *mut Waiter<Sleeper> = memory.cast();
+            let mut linked = 0;
+            let mut differs = false;
+            for (i, x) in list.iter().enumerate() {
+                let w = waiters.add(i);
+                w.write(Waiter::new(Sleeper::Thread(t, ticket)));
+                let a = x.address as usize;
+                // SeqCst: as in `wait`. pairs: futex.word
+                if !RT.futexes.wait(w, a, ALL_BITS, || word(a).load(Ordering::SeqCst) == x.value as u32) {
+                    differs = true;
+                    break;
+                }
+                linked += 1;
+            }
+            let reason = if differs {
+                // A wake of an earlier word may have come already; then that is the result.
+                if (*t).park.close(ticket) { None } else { Some(heddle_core::sched::park()) }
+            } else {
+                Some(park(t, ticket, deadline, State::Futex))
+            };
+            let mut woken = None;
+            for i in 0..linked {
+                if !RT.futexes.leave(waiters.add(i)) && woken.is_none() {
+                    woken = Some(i);
+                }
+            }
+            heddle_core::mem::unmap(memory, size);
+            match (reason, woken) {
+                (None, _) => return fail(e::EAGAIN),
+                (Some(Reason::Woken), i) => return i.unwrap_or(0) as isize,
+                (Some(Reason::Timeout), _) => return fail(e::ETIMEDOUT),
+                (Some(Reason::Signal), _) => match interrupted(frame, deadline == NEVER) {
+                    Next::Restart => {}
+                    Next::Interrupted => return fail(e::EINTR),
+                },
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Memory calls: code that becomes executable is rewritten, shared mappings are remembered, thread stacks come from slabs.
+
+use crate::sites;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use heddle_core::lock::SpinLock;
+use heddle_core::sys::{self, check, linux as l};
+
+const SHARED_MAX: usize = 512;
+
+#[derive(Clone, Copy)]
+struct Range {
+    start: usize,
+    end: usize,
+}
+
+struct Shared {
+    ranges: [Range; SHARED_MAX],
+    len: usize,
+    /// Too many to remember: every futex without the private flag is the kernel's.
+    overflowed: bool,
+}
+
+static SHARED: SpinLock<Shared> =
+    SpinLock::new(Shared { ranges: [Range { start: 0, end: 0 }; SHARED_MAX], len: 0, overflowed: false });
+/// 0: no shared mapping exists; lets the common case leave without the lock.
+static SHARED_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether the address lies in a mapping that other processes may share.
+pub fn is_shared(address: usize) -> bool {
+    if SHARED_COUNT.load(Ordering::Relaxed) == 0 {
+        return false;
+    }
+    let s = SHARED.lock();
+    s.overflowed || s.ranges[..s.len].iter().any(|r| (r.start..r.end).contains(&address))
+}
+
+fn add_shared(start: usize, end: usize) {
+    let mut s = SHARED.lock();
+    if s.len == SHARED_MAX {
+        s.overflowed = true;
+    } else {
+        let n = s.len;
+        s.ranges[n] = Range { start, end };
+        s.len += 1;
+    }
+    SHARED_COUNT.store(1, Ordering::Relaxed);
+}
+
+fn remove_shared(start: usize, end: usize) {
+    if SHARED_COUNT.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let mut s = SHARED.lock();
+    let mut i = 0;
+    while i < s.len {
+        let r = s.ranges[i];
+        if r.end <= start || r.start >= end {
+            i += 1;
+            continue;
+        }
+        // Cut: what remains before and after.
+        let n = s.len;
+        s.ranges[i] = s.ranges[n - 1];
+        s.len -= 1;
+        for part in [Range { start: r.start, end: start.min(r.end) }, Range { start: end.max(r.start), end: r.end }] {
+            if part.start < part.end && s.len < SHARED_MAX && (part.end <= start || part.start >= end) {
+                let n = s.len;
+                s.ranges[n] = part;
+                s.len += 1;
+            }
+        }
+    }
+    if s.len == 0 && !s.overflowed {
+        SHARED_COUNT.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Remembers a System V shared memory segment attached at `start`.
+pub fn note_attached(start: usize) {
+    // The size is not told; a segment's mapping ends where the next begins. Take the largest the kernel would allow.
+    add_shared(start, start + (1 << 30));
+}
+
+/// `mmap`.
+///
+/// # Safety
+/// The program's call.
+pub unsafe fn mmap(args: [usize; 6]) -> isize {
+    let [_, len, prot, flags, fd, offset] = args;
+    let (prot, flags) = (prot as u32, flags as u32);
+    // SAFETY: the program's call.
+    let r = unsafe { sys::syscall6(l::__NR_mmap as usize, args) };
+    let Ok(start) = check(r) else { return r };
+    let end = start + len.next_multiple_of(4096);
+    if flags & l::MAP_FIXED != 0 {
+        sites::forget(start, end - start);
+        remove_shared(start, end);
+    }
+    if flags & 3 == l::MAP_SHARED || flags & 3 == l::MAP_SHARED_VALIDATE {
+        add_shared(start, end);
+    }
+    if prot & l::PROT_EXEC != 0 && flags & l::MAP_ANONYMOUS == 0 {
+        // SAFETY: the mapping was just made; its code has not run.
+        unsafe { sites::rewrite_mapping(start, len, fd as i32, offset as u64, prot) };
+    }
+    r
+}
+
+/// `munmap`.
+///
+/// # Safety
+/// The program's call.
+pub unsafe fn munmap(args: [usize; 6]) -> isize {
+    // SAFETY: the program's call.
+    let r = unsafe { sys::syscall6(l::__NR_munmap as usize, args) };
+    if r == 0 {
+        let end = args[0] + args[1].next_multiple_of(4096);
+        sites::forget(args[0], end - args[0]);
+        remove_shared(args[0], end);
+    }
+    r
+}
+
+/// `mprotect`.
+///
+/// # Safety
+/// The program's call.
+pub unsafe fn mprotect(number: usize, args: [usize; 6]) -> isize {
+    // SAFETY: the program's call.
+    let r = unsafe { sys::syscall6(number, args) };
+    if r == 0 && args[2] as u32 & l::PROT_EXEC != 0 {
+        // SAFETY: what has just become executable; anonymous memory is left alone there.
+        unsafe { sites::rewrite_mapping(args[0], args[1], -1, 0, args[2] as u32) };
+    }
+    r
+}
+
+/// `mremap`.
+///
+/// # Safety
+/// The program's call.
+pub unsafe fn mremap(args: [usize; 6]) -> isize {
+    let shared = is_shared(args[0]);
+    // SAFETY: the program's call.
+    let r = unsafe { sys::syscall6(l::__NR_mremap as usize, args) };
+    if let Ok(new) = check(r)
+        && shared
+    {
+        remove_shared(args[0], args[0] + args[1].next_multiple_of(4096));
+        add_shared(new, new + args[2].next_multiple_of(4096));
+    }
+    r
+}
+
+/// `madvise`.
+///
+/// # Safety
+/// The program's call.
+pub unsafe fn madvise(args: [usize; 6]) -> isize {
+    // SAFETY: the program's call.
+    unsafe { sys::syscall6(l::__NR_madvise as usize, args) }
+}
+
+/// A thread starts on the stack at `base`.
+pub fn stack_in_use(_base: usize) {}
+
+/// The thread on the stack at `base` has left it.
+pub fn stack_left(_base: usize) {}
+
+/// Before a fork: no other thread may be in the middle of changing these tables.
+pub fn before_fork() {
+    core::mem::forget(SHARED.lock());
+    *HELD.lock() = Some(sites::hold());
+}
+
+/// The site tables' token while a fork is under way.
+static HELD: SpinLock<Option<sites::Hold>> = SpinLock::new(None);
+
+/// After a fork, in the parent and the child.
+///
+/// # Safety
+/// Pairs with [`before_fork`], whose locks are held by the caller.
+pub unsafe fn after_fork() {
+    // SAFETY: we hold it (in the child: the thread that held it is the one that goes on).
+    unsafe { SHARED.force_unlock() };
+    *HELD.lock() = None;
+}

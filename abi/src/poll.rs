@@ -1,0 +1,333 @@
+//! `poll`, `select`, `epoll_wait` and their kin: the kernel is asked without blocking; between two questions the thread is
+//! parked on all descriptors concerned.
+
+use crate::entry::Frame;
+use crate::signal;
+use crate::time::Timespec;
+use crate::wait::{NEVER, Next, abandon, after, begin, e, fail, interrupted, park};
+use heddle_core::clock;
+use heddle_core::mem;
+use heddle_core::park::Reason;
+use heddle_core::reactor::fd::{IN, Node, OUT, Wait};
+use heddle_core::sched::{RT, current};
+use heddle_core::sys::linux as l;
+use heddle_core::thread::State;
+
+/// How many nodes fit on the stack.
+const FEW: usize = 8;
+
+/// Asks until `ask` returns something but 0, or the deadline passes (0), or a handler has run (EINTR). `interest(i)` is the
+/// i-th descriptor of `count` and what it is watched for.
+///
+/// # Safety
+/// The current thread, inside the core; `ask` does not block.
+unsafe fn until_some(
+    frame: &mut Frame,
+    count: usize,
+    interest: &dyn Fn(usize) -> Option<(i32, u32)>,
+    deadline: u64,
+    ask: &mut dyn FnMut() -> isize,
+) -> isize {
+    let r = ask();
+    if r != 0 || deadline == 0 {
+        return r;
+    }
+    let t = current();
+    let mut few: [core::mem::MaybeUninit<Node>; FEW] = [const { core::mem::MaybeUninit::uninit() }; FEW];
+    let size = count * size_of::<Node>();
+    let many = if count > FEW {
+        match mem::map(size) {
+            Ok(p) => p.cast::<Node>(),
+            Err(_) => return fail(e::ENOMEM),
+        }
+    } else {
+        core::ptr::null_mut()
+    };
+    let nodes = if many.is_null() { few.as_mut_ptr().cast::<Node>() } else { many };
+    let result = loop {
+        // SAFETY: the current thread, inside the core; nodes are left before they go away.
+        unsafe {
+            let Some(ticket) = begin(t) else {
+                // None of these calls is ever restarted.
+                if interrupted(frame, true) == Next::Interrupted || !signal::deliverable(t) {
+                    break fail(e::EINTR);
+                }
+                continue;
+            };
+            let mut linked = 0;
+            let mut hidden = false;
+            let mut again = false;
+            for i in 0..count {
+                let Some((fd, what)) = interest(i) else { continue };
+                let node = nodes.add(linked);
+                node.write(Node::new(t, ticket, what));
+                match RT.descriptors.wait(&RT.reactor, fd, node) {
+                    Wait::Linked => linked += 1,
+                    // Always ready, or no descriptor at all: the next question tells.
+                    Wait::Again => again = true,
+                    Wait::Cannot(_) => hidden = true,
+                }
+                if again {
+                    break;
+                }
+            }
+            let _ = hidden;
+            // Linked everywhere: what happens from now on wakes us. What happened before is seen by this question.
+            let r = if again { 0 } else { ask() };
+            let reason = if again || r != 0 {
+                abandon(t, ticket);
+                None
+            } else {
+                Some(park(t, ticket, deadline, State::Io))
+            };
+            for i in 0..linked {
+                let node = nodes.add(i);
+                RT.descriptors.leave(node);
+                let fd = (*node).fd.load(core::sync::atomic::Ordering::Relaxed);
+                RT.descriptors.done(&RT.reactor, fd);
+            }
+            if r != 0 {
+                break r;
+            }
+            if reason == Some(Reason::Signal) && signal::deliverable(t) && signal::deliver::deliver_some(frame) {
+                break fail(e::EINTR);
+            }
+            let r = ask();
+            if r != 0 || reason == Some(Reason::Timeout) || deadline <= clock::now() {
+                break r;
+            }
+        }
+    };
+    if !many.is_null() {
+        // SAFETY: our mapping; all nodes have been left.
+        unsafe { mem::unmap(many.cast(), size) };
+    }
+    result
+}
+
+fn interest_of(events: i16) -> u32 {
+    let e = events as u32;
+    let mut what = 0;
+    // An error or hang-up is always of interest; it comes with both.
+    if e & (l::POLLOUT | l::POLLWRNORM | l::POLLWRBAND) != 0 {
+        what |= OUT;
+    }
+    if what == 0 || e & !(l::POLLOUT | l::POLLWRNORM | l::POLLWRBAND) != 0 {
+        what |= IN;
+    }
+    what
+}
+
+/// `poll` and `ppoll`. `deadline`: nanoseconds, 0 = do not wait.
+unsafe fn poll_until(frame: &mut Frame, fds: usize, count: usize, deadline: u64) -> isize {
+    let list = fds as *const l::pollfd;
+    let interest = |i: usize| {
+        // SAFETY: the program's array; the kernel has read it already.
+        let p = unsafe { *list.add(i) };
+        (p.fd >= 0).then_some((p.fd, interest_of(p.events)))
+    };
+    // SAFETY: the program's call without its timeout.
+    unsafe {
+        until_some(frame, count, &interest, deadline, &mut || heddle_core::sys!(l::__NR_poll, fds, count, 0))
+    }
+}
+
+/// `poll`.
+///
+/// # Safety
+/// The program's call.
+pub unsafe fn poll(frame: &mut Frame, args: [usize; 6]) -> isize {
+    let ms = args[2] as i32;
+    let deadline = match ms {
+        0 => 0,
+        ms if ms < 0 => NEVER,
+        ms => after(ms as u64 * 1_000_000),
+    };
+    // SAFETY: the program's call.
+    unsafe { poll_until(frame, args[0], args[1], deadline) }
+}
+
+/// The deadline of the program's relative timespec or timeval; 0 = do not wait.
+fn deadline_of(time: Option<Timespec>) -> Result<u64, isize> {
+    match time {
+        None => Ok(NEVER),
+        Some(ts) => match ts.to_ns()? {
+            0 => Ok(0),
+            ns => Ok(after(ns)),
+        },
+    }
+}
+
+/// Writes back what is left of the time, as the kernel does.
+unsafe fn write_rest(address: usize, deadline: u64, micro: bool) {
+    if address == 0 {
+        return;
+    }
+    let left = if deadline == 0 { 0 } else { deadline.saturating_sub(clock::now()) };
+    let mut ts = Timespec::from_ns(left);
+    if micro {
+        ts.nanos /= 1000;
+    }
+    // SAFETY: the program's pointer, read before.
+    unsafe { (address as *mut Timespec).write_unaligned(ts) };
+}
+
+/// `ppoll`.
+///
+/// # Safety
+/// The current thread; the program's call.
+pub unsafe fn ppoll(frame: &mut Frame, args: [usize; 6]) -> isize {
+    let [fds, count, timeout, mask, size, _] = args;
+    if mask != 0 && size != 8 {
+        return fail(e::EINVAL);
+    }
+    // SAFETY: the program's pointers.
+    unsafe {
+        let time = if timeout == 0 { None } else { Some((timeout as *const Timespec).read_unaligned()) };
+        let deadline = match deadline_of(time) {
+            Ok(d) => d,
+            Err(errno) => return errno,
+        };
+        let t = current();
+        let before = signal::calls::mask_for(t, mask);
+        let r = poll_until(frame, fds, count, deadline);
+        signal::calls::unmask(t, before);
+        write_rest(timeout, deadline, false);
+        r
+    }
+}
+
+/// `select` and `pselect6`: `time` is the program's timeval or timespec at `timeout`.
+unsafe fn select_until(frame: &mut Frame, args: [usize; 6], deadline: u64) -> isize {
+    const WORDS: usize = 16; // 1024 descriptors, as FD_SETSIZE
+    let count = args[0] as i32;
+    let sets = [args[1], args[2], args[3]];
+    if !(0..=(WORDS * 64) as i32).contains(&count) {
+        // Sets larger than FD_SETSIZE: the kernel waits.
+        // SAFETY: the program's call.
+        return unsafe { crate::dispatch::blocking(frame, frame.rax as usize, args, false) };
+    }
+    let words = (count as usize).div_ceil(64);
+    let mut wanted = [[0u64; WORDS]; 3];
+    for (w, &s) in wanted.iter_mut().zip(&sets) {
+        if s != 0 {
+            // SAFETY: the program's set.
+            unsafe { core::ptr::copy_nonoverlapping(s as *const u64, w.as_mut_ptr(), words) };
+        }
+    }
+    let interest = |i: usize| {
+        let has = |k: usize| wanted[k][i / 64] >> (i % 64) & 1 != 0;
+        let what = if has(0) || has(2) { IN } else { 0 } | if has(1) { OUT } else { 0 };
+        (what != 0).then_some((i as i32, what))
+    };
+    let mut result = [[0u64; WORDS]; 3];
+    // SAFETY: asks about copies of the sets, without waiting.
+    let r = unsafe {
+        until_some(frame, count as usize, &interest, deadline, &mut || {
+            result = wanted;
+            let zero = [0i64; 2];
+            let at = |k: usize, r: &mut [[u64; WORDS]; 3]| if sets[k] == 0 { 0 } else { r[k].as_mut_ptr() as usize };
+            let (a, b, c) = (at(0, &mut result), at(1, &mut result), at(2, &mut result));
+            heddle_core::sys!(l::__NR_select, count, a, b, c, zero.as_ptr())
+        })
+    };
+    if r >= 0 {
+        for (k, &s) in sets.iter().enumerate() {
+            if s != 0 {
+                let set = if r == 0 { [0; WORDS] } else { result[k] };
+                // The kernel writes whole words of its `long`s.
+                // SAFETY: the program's set.
+                unsafe { core::ptr::copy_nonoverlapping(set.as_ptr(), s as *mut u64, words) };
+            }
+        }
+    }
+    r
+}
+
+/// `select`.
+///
+/// # Safety
+/// The program's call.
+pub unsafe fn select(frame: &mut Frame, args: [usize; 6]) -> isize {
+    let timeout = args[4];
+    // SAFETY: the program's pointers.
+    unsafe {
+        let time = if timeout == 0 {
+            None
+        } else {
+            let tv = (timeout as *const Timespec).read_unaligned();
+            if tv.seconds < 0 || tv.nanos < 0 {
+                return fail(e::EINVAL);
+            }
+            Some(Timespec { seconds: tv.seconds + tv.nanos / 1_000_000, nanos: tv.nanos % 1_000_000 * 1000 })
+        };
+        let deadline = match deadline_of(time) {
+            Ok(d) => d,
+            Err(errno) => return errno,
+        };
+        let r = select_until(frame, args, deadline);
+        write_rest(timeout, deadline, true);
+        r
+    }
+}
+
+/// `pselect6`.
+///
+/// # Safety
+/// The program's call.
+pub unsafe fn pselect(frame: &mut Frame, args: [usize; 6]) -> isize {
+    let (timeout, packed) = (args[4], args[5]);
+    // SAFETY: the program's pointers.
+    unsafe {
+        let time = if timeout == 0 { None } else { Some((timeout as *const Timespec).read_unaligned()) };
+        let deadline = match deadline_of(time) {
+            Ok(d) => d,
+            Err(errno) => return errno,
+        };
+        let (mask, size) = if packed == 0 { (0, 8) } else { *(packed as *const (usize, usize)) };
+        if mask != 0 && size != 8 {
+            return fail(e::EINVAL);
+        }
+        let t = current();
+        let before = signal::calls::mask_for(t, mask);
+        let r = select_until(frame, args, deadline);
+        signal::calls::unmask(t, before);
+        write_rest(timeout, deadline, false);
+        r
+    }
+}
+
+/// `epoll_wait`, `epoll_pwait` (milliseconds) and `epoll_pwait2` (timespec).
+///
+/// # Safety
+/// The program's call.
+pub unsafe fn epoll_wait(frame: &mut Frame, number: u32, args: [usize; 6]) -> isize {
+    let [epoll, events, max, timeout, mask, size] = args;
+    // SAFETY: the program's pointers.
+    unsafe {
+        let deadline = if number == l::__NR_epoll_pwait2 {
+            let time = if timeout == 0 { None } else { Some((timeout as *const Timespec).read_unaligned()) };
+            match deadline_of(time) {
+                Ok(d) => d,
+                Err(errno) => return errno,
+            }
+        } else {
+            match timeout as i32 {
+                0 => 0,
+                ms if ms < 0 => NEVER,
+                ms => after(ms as u64 * 1_000_000),
+            }
+        };
+        let masked = number != l::__NR_epoll_wait && mask != 0;
+        if masked && size != 8 {
+            return fail(e::EINVAL);
+        }
+        let t = current();
+        let before = if masked { signal::calls::mask_for(t, mask) } else { None };
+        let r = until_some(frame, 1, &|_| Some((epoll as i32, IN)), deadline, &mut || {
+            heddle_core::sys!(l::__NR_epoll_wait, epoll, events, max, 0)
+        });
+        signal::calls::unmask(t, before);
+        r
+    }
+}

@@ -1,0 +1,201 @@
+//! What the program wants done about each signal, and what the kernel is told.
+
+use super::{KICK, bit, kernel};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use heddle_core::lock::SpinLock;
+use heddle_core::sys::{check, linux as l};
+
+/// The kernel's `struct sigaction`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct Action {
+    /// SIG_DFL (0), SIG_IGN (1) or a function.
+    pub handler: usize,
+    /// SA_ flags.
+    pub flags: u64,
+    /// The program's restorer.
+    pub restorer: usize,
+    /// Blocked while the handler runs.
+    pub mask: u64,
+}
+
+/// SIG_DFL.
+pub const DEFAULT: usize = 0;
+/// SIG_IGN.
+pub const IGNORE: usize = 1;
+
+struct All([Action; 65]);
+static ACTIONS: SpinLock<All> = SpinLock::new(All([Action { handler: 0, flags: 0, restorer: 0, mask: 0 }; 65]));
+/// Signals whose kernel-level handler is ours.
+static ARMED: AtomicU64 = AtomicU64::new(0);
+/// Signals that some thread has blocked on purpose; they stay armed.
+static BLOCKED: AtomicU64 = AtomicU64::new(0);
+static ALWAYS: AtomicBool = AtomicBool::new(false);
+
+/// Signals that the kernel must always hand to us: faults (the core probes addresses; stack overflows are named).
+const FAULTS: u64 = bit(l::SIGSEGV) | bit(l::SIGBUS);
+/// Signals that cannot be caught.
+const UNCATCHABLE: u64 = bit(l::SIGKILL) | bit(l::SIGSTOP);
+
+/// What the program set.
+pub fn get(signal: u32) -> Action {
+    ACTIONS.lock().0[signal as usize]
+}
+
+/// Whether the signal's action is to do nothing.
+pub fn is_ignored(signal: u32) -> bool {
+    match get(signal).handler {
+        IGNORE => true,
+        DEFAULT => matches!(signal, l::SIGCHLD | l::SIGCONT | l::SIGURG | l::SIGWINCH),
+        _ => false,
+    }
+}
+
+unsafe fn kernel_action(signal: u32, new: Option<&Action>) -> Result<Action, i32> {
+    let mut old = Action::default();
+    let new = new.map_or(core::ptr::null(), core::ptr::from_ref);
+    // SAFETY: reads one struct, writes another.
+    unsafe { check(heddle_core::sys!(l::__NR_rt_sigaction, signal, new, &mut old as *mut _, 8)).map(|_| old) }
+}
+
+/// Tells the kernel what it has to do about `signal` now.
+unsafe fn apply(signal: u32, action: &Action) {
+    let armed = action.handler > IGNORE
+        || (action.handler == DEFAULT && (BLOCKED.load(Ordering::Relaxed) | FAULTS) & bit(signal) != 0)
+        || signal == KICK;
+    let told = if armed {
+        ARMED.fetch_or(bit(signal), Ordering::Relaxed);
+        kernel::our_action(action.flags)
+    } else {
+        ARMED.fetch_and(!bit(signal), Ordering::Relaxed);
+        *action
+    };
+    // SAFETY: our handler obeys the rules of signal handlers.
+    unsafe {
+        let _ = kernel_action(signal, Some(&told));
+    }
+}
+
+/// Takes over what was set before the runtime started.
+///
+/// # Safety
+/// Signals are blocked; the process has one thread.
+pub unsafe fn take_over(blocked: u64) {
+    BLOCKED.store(blocked & !UNCATCHABLE, Ordering::Relaxed);
+    ALWAYS.store(true, Ordering::Relaxed);
+    for signal in 1..=64 {
+        if bit(signal) & UNCATCHABLE != 0 {
+            continue;
+        }
+        // SAFETY: the caller's.
+        unsafe {
+            let Ok(old) = kernel_action(signal, None) else { continue };
+            ACTIONS.lock().0[signal as usize] = old;
+            if old.handler > IGNORE || signal == KICK || (FAULTS | blocked) & bit(signal) != 0 && old.handler == DEFAULT {
+                apply(signal, &old);
+            }
+        }
+    }
+}
+
+/// Gives all actions back to the kernel, in a forked child.
+///
+/// # Safety
+/// The caller is the only thread.
+pub unsafe fn give_back() {
+    // SAFETY: the caller's.
+    unsafe {
+        ACTIONS.force_unlock();
+        let armed = ARMED.swap(0, Ordering::Relaxed);
+        BLOCKED.store(0, Ordering::Relaxed);
+        ALWAYS.store(false, Ordering::Relaxed);
+        for signal in 1..=64 {
+            if armed & bit(signal) != 0 {
+                let a = get(signal);
+                let _ = kernel_action(signal, Some(&a));
+            }
+        }
+    }
+}
+
+/// `rt_sigaction(2)` once the runtime has started.
+///
+/// # Safety
+/// `new` and `old` are the program's pointers.
+pub unsafe fn sigaction(signal: u32, new: *const Action, old: *mut Action) -> Result<(), i32> {
+    if !(1..=64).contains(&signal) || (bit(signal) & UNCATCHABLE != 0 && !new.is_null()) {
+        return Err(linux_raw_sys::errno::EINVAL as i32);
+    }
+    // SAFETY: the program's pointers; faults are the program's own.
+    unsafe {
+        let new = if new.is_null() { None } else { Some(*new) };
+        let before = {
+            let mut all = ACTIONS.lock();
+            let before = all.0[signal as usize];
+            if let Some(mut n) = new {
+                n.mask &= !UNCATCHABLE;
+                all.0[signal as usize] = n;
+                apply(signal, &n);
+            }
+            before
+        };
+        if new.is_some() && is_ignored(signal) {
+            super::pending::discard(signal);
+        }
+        if !old.is_null() {
+            *old = before;
+        }
+    }
+    Ok(())
+}
+
+/// SA_RESETHAND: the handler is used up.
+///
+/// # Safety
+/// Inside the core.
+pub unsafe fn use_up(signal: u32) {
+    let mut all = ACTIONS.lock();
+    let a = &mut all.0[signal as usize];
+    a.handler = DEFAULT;
+    // SAFETY: as in sigaction.
+    unsafe { apply(signal, a) };
+}
+
+/// A thread blocks `mask`: from now on those signals must reach us even when their action is the default one.
+pub fn note_blocked(mask: u64) {
+    let new = mask & !BLOCKED.load(Ordering::Relaxed) & !UNCATCHABLE;
+    // All bits: libc protects a critical section of its own.
+    if new == 0 || mask == u64::MAX || !ALWAYS.load(Ordering::Relaxed) {
+        return;
+    }
+    BLOCKED.fetch_or(new, Ordering::Relaxed);
+    let all = ACTIONS.lock();
+    for signal in 1..=64 {
+        let a = &all.0[signal as usize];
+        if new & bit(signal) != 0 && a.handler == DEFAULT {
+            // SAFETY: as in sigaction.
+            unsafe { apply(signal, a) };
+        }
+    }
+}
+
+/// Lets the kernel do the default thing about `signal` to the process: terminate, dump core, stop.
+///
+/// # Safety
+/// Inside the core, on a worker.
+pub unsafe fn default(signal: u32) {
+    if matches!(signal, l::SIGCHLD | l::SIGCONT | l::SIGURG | l::SIGWINCH) {
+        return;
+    }
+    let plain = Action::default();
+    // SAFETY: the process is to be stopped or ended; after a stop the action is put back.
+    unsafe {
+        let _ = kernel_action(signal, Some(&plain));
+        let me = heddle_core::sys!(l::__NR_getpid);
+        let open = 0u64;
+        heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &open as *const _, 0, 8);
+        heddle_core::sys!(l::__NR_tgkill, me, heddle_core::sys!(l::__NR_gettid), signal);
+        let a = get(signal);
+        apply(signal, &a);
+    }
+}

@@ -1,0 +1,356 @@
+//! The system calls about signals.
+
+use super::actions::{self, Action};
+use super::context::Stack;
+use super::deliver::set_mask;
+use super::{bit, deliver, kernel, pending};
+use crate::entry::Frame;
+use crate::time::read_timespec;
+use crate::wait::{NEVER, after, begin, e, fail, park};
+use core::sync::atomic::Ordering;
+use heddle_core::identity::{AltStack, SigInfo};
+use heddle_core::park::Reason;
+use heddle_core::sched::{RT, current};
+use heddle_core::sys::{self, linux as l};
+use heddle_core::thread::{FIRST_TID, State, Thread};
+
+const SI_USER: i32 = 0;
+const SI_TKILL: i32 = -6;
+const SS_DISABLE: i32 = 2;
+const SS_ONSTACK: i32 = 1;
+
+/// `rt_sigaction`.
+///
+/// # Safety
+/// The program's arguments.
+pub unsafe fn sigaction(args: [usize; 6]) -> isize {
+    if args[3] != 8 {
+        return fail(e::EINVAL);
+    }
+    // SAFETY: the program's pointers.
+    match unsafe { actions::sigaction(args[0] as u32, args[1] as *const Action, args[2] as *mut Action) } {
+        Ok(()) => 0,
+        Err(errno) => -(errno as isize),
+    }
+}
+
+/// `rt_sigprocmask`.
+///
+/// # Safety
+/// The current thread; the program's arguments.
+pub unsafe fn sigprocmask(t: *mut Thread, args: [usize; 6]) -> isize {
+    let [how, new, old, size, ..] = args;
+    if size != 8 {
+        return fail(e::EINVAL);
+    }
+    // SAFETY: the program's pointers.
+    unsafe {
+        let before = (*t).identity.sig_mask.load(Ordering::Relaxed);
+        if new != 0 {
+            let set = *(new as *const u64);
+            let mask = match how as u32 {
+                l::SIG_BLOCK => before | set,
+                l::SIG_UNBLOCK => before & !set,
+                l::SIG_SETMASK => set,
+                _ => return fail(e::EINVAL),
+            };
+            if how as u32 != l::SIG_UNBLOCK {
+                actions::note_blocked(set);
+            }
+            set_mask(t, mask);
+        }
+        if old != 0 {
+            *(old as *mut u64) = before;
+        }
+    }
+    0
+}
+
+/// `rt_sigpending`.
+///
+/// # Safety
+/// The current thread; the program's arguments.
+pub unsafe fn sigpending(t: *mut Thread, args: [usize; 6]) -> isize {
+    // SAFETY: the program's pointer.
+    unsafe {
+        if args[1] > 8 {
+            return fail(e::EINVAL);
+        }
+        let set = pending::pending(t) & (*t).identity.sig_mask.load(Ordering::Relaxed);
+        core::ptr::copy_nonoverlapping((&raw const set).cast::<u8>(), args[0] as *mut u8, args[1]);
+    }
+    0
+}
+
+/// `sigaltstack`.
+///
+/// # Safety
+/// The current thread; the program's arguments.
+pub unsafe fn sigaltstack(t: *mut Thread, frame: &Frame, args: [usize; 6]) -> isize {
+    // SAFETY: the program's pointers.
+    unsafe {
+        let alt = (*t).identity.alt_stack;
+        let on = alt.size != 0 && (alt.base..alt.base + alt.size).contains(&frame.sp());
+        let new = if args[0] == 0 { None } else { Some(*(args[0] as *const Stack)) };
+        if args[1] != 0 {
+            *(args[1] as *mut Stack) = Stack {
+                base: alt.base,
+                flags: if alt.size == 0 { SS_DISABLE } else { i32::from(on) * SS_ONSTACK | alt.flags as i32 },
+                size: alt.size,
+            };
+        }
+        if let Some(s) = new {
+            if on {
+                return fail(e::EPERM);
+            }
+            let mode = s.flags & !(1 << 31);
+            if mode & !(SS_DISABLE | SS_ONSTACK) != 0 {
+                return fail(e::EINVAL);
+            }
+            (*t).identity.alt_stack = if mode == SS_DISABLE {
+                AltStack { base: 0, size: 0, flags: 0 }
+            } else if s.size < l::MINSIGSTKSZ as usize {
+                return fail(e::ENOMEM);
+            } else {
+                AltStack { base: s.base, size: s.size, flags: (s.flags as u32) & 1 << 31 }
+            };
+        }
+    }
+    0
+}
+
+fn info_of(signal: u32, code: i32) -> SigInfo {
+    let mut info: SigInfo = [0; 16];
+    info[0] = signal as u64;
+    info[1] = code as u32 as u64;
+    // SAFETY: no memory is touched.
+    let uid = unsafe { heddle_core::sys!(l::__NR_getuid) } as u64;
+    info[2] = kernel::process() as u32 as u64 | uid << 32;
+    info
+}
+
+/// `tgkill` and `tkill`; `None`: not one of our threads, ask the kernel.
+///
+/// # Safety
+/// Inside the core or on a kernel thread that is not ours.
+pub unsafe fn tgkill(process: Option<i32>, tid: i32, signal: u32) -> Option<isize> {
+    if process.is_some_and(|p| p != kernel::process()) {
+        return None;
+    }
+    if (tid as u32) < FIRST_TID && tid != kernel::process() {
+        return None;
+    }
+    if signal > 64 || tid <= 0 || process.is_some_and(|p| p <= 0) {
+        return Some(fail(e::EINVAL));
+    }
+    let Some(t) = RT.threads.find(tid as u32) else { return Some(fail(e::ESRCH)) };
+    if signal == 0 {
+        return Some(0);
+    }
+    if signal == l::SIGKILL || signal == l::SIGSTOP {
+        // SAFETY: no memory is touched.
+        return Some(unsafe { heddle_core::sys!(l::__NR_kill, kernel::process(), signal) });
+    }
+    // SAFETY: a live control block.
+    unsafe { pending::send_to_thread(t, &info_of(signal, SI_TKILL)) };
+    Some(0)
+}
+
+/// `rt_tgsigqueueinfo`; `None`: ask the kernel.
+///
+/// # Safety
+/// The program's arguments.
+pub unsafe fn tgsigqueueinfo(args: [usize; 6]) -> Option<isize> {
+    let [process, tid, signal, info, ..] = args;
+    if process as i32 != kernel::process() {
+        return None;
+    }
+    // SAFETY: checks the arguments without sending.
+    let r = unsafe { tgkill(Some(process as i32), tid as i32, 0) }?;
+    if r != 0 || signal == 0 || signal > 64 {
+        return Some(if signal > 64 { fail(e::EINVAL) } else { r });
+    }
+    // SAFETY: the program's siginfo_t; a live control block.
+    unsafe {
+        let mut copy = *(info as *const SigInfo);
+        copy[0] = copy[0] & !0xffff_ffff | signal as u64;
+        if let Some(t) = RT.threads.find(tid as u32) {
+            pending::send_to_thread(t, &copy);
+        }
+    }
+    Some(0)
+}
+
+/// `kill` to the own process; `None`: ask the kernel.
+///
+/// # Safety
+/// Inside the core.
+pub unsafe fn kill(process: i32, signal: u32) -> Option<isize> {
+    if process != kernel::process() || signal == 0 || signal > 64 || signal == l::SIGKILL || signal == l::SIGSTOP {
+        return None;
+    }
+    if signal == l::SIGCONT {
+        return None;
+    }
+    // SAFETY: inside the core.
+    unsafe { pending::send_to_process(&info_of(signal, SI_USER)) };
+    Some(0)
+}
+
+/// `rt_sigqueueinfo` to the own process; `None`: ask the kernel.
+///
+/// # Safety
+/// The program's arguments.
+pub unsafe fn sigqueueinfo(args: [usize; 6]) -> Option<isize> {
+    let [process, signal, info, ..] = args;
+    if process as i32 != kernel::process() || signal == 0 || signal > 64 {
+        return None;
+    }
+    // SAFETY: the program's siginfo_t.
+    unsafe {
+        let mut copy = *(info as *const SigInfo);
+        copy[0] = copy[0] & !0xffff_ffff | signal as u64;
+        pending::send_to_process(&copy);
+    }
+    Some(0)
+}
+
+/// `rt_sigtimedwait`.
+///
+/// # Safety
+/// The current thread; the program's arguments.
+pub unsafe fn sigtimedwait(t: *mut Thread, frame: &mut Frame, args: [usize; 6]) -> isize {
+    let [set, info, timeout, size, ..] = args;
+    if size != 8 {
+        return fail(e::EINVAL);
+    }
+    let deadline = match read_timespec(timeout) {
+        Err(errno) => return errno,
+        Ok(None) => NEVER,
+        Ok(Some(ns)) => after(ns),
+    };
+    // SAFETY: the program's pointers; the current thread.
+    unsafe {
+        let wanted = *(set as *const u64) & !(bit(l::SIGKILL) | bit(l::SIGSTOP));
+        actions::note_blocked(wanted);
+        let id = &(*t).identity;
+        id.sig_waited.store(wanted, Ordering::Relaxed);
+        let result = loop {
+            if let Some(found) = pending::take_for(t, wanted) {
+                if info != 0 {
+                    *(info as *mut SigInfo) = found;
+                }
+                break (found[0] & 0xffff_ffff) as isize;
+            }
+            if deadline != NEVER && heddle_core::clock::now() >= deadline {
+                break fail(e::EAGAIN);
+            }
+            let Some(ticket) = begin(t) else { break fail(e::EINTR) };
+            if pending::pending(t) & wanted != 0 {
+                crate::wait::abandon(t, ticket);
+                continue;
+            }
+            if park(t, ticket, deadline, State::SigWait) == Reason::Signal
+                && pending::pending(t) & wanted == 0
+                && pending::deliverable(t)
+            {
+                break fail(e::EINTR);
+            }
+        };
+        id.sig_waited.store(0, Ordering::Relaxed);
+        if pending::deliverable(t) {
+            (*t).attention.store(true, Ordering::Relaxed);
+        }
+        let _ = frame;
+        result
+    }
+}
+
+/// `rt_sigsuspend` (with a mask) and `pause` (without): waits until a handler has run.
+///
+/// # Safety
+/// The current thread; `mask` is the program's.
+pub unsafe fn suspend(t: *mut Thread, frame: &mut Frame, mask: Option<u64>) -> isize {
+    // SAFETY: the current thread, inside the core.
+    unsafe {
+        let before = (*t).identity.sig_mask.load(Ordering::Relaxed);
+        if let Some(m) = mask {
+            actions::note_blocked(m);
+            (*t).identity.sig_restore_mask = before;
+            (*t).identity.sig_restore_mask_set = true;
+            set_mask(t, m);
+        }
+        let number = frame.rax;
+        frame.rax = fail(e::EINTR) as u64;
+        loop {
+            if pending::deliverable(t) {
+                // Signals whose default action is to be ignored do not end the wait.
+                let ran = deliver::deliver_some(frame);
+                if ran {
+                    break;
+                }
+                continue;
+            }
+            if let Some(ticket) = begin(t) {
+                park(t, ticket, NEVER, State::SigWait);
+            }
+        }
+        frame.rax = number;
+        (*t).identity.sig_restore_mask_set = false;
+        if mask.is_some() {
+            set_mask(t, before);
+        }
+        let _ = current();
+        fail(e::EINTR)
+    }
+}
+
+/// Puts a temporary mask in place for `ppoll` and its kin; the result is to be given to [`unmask`].
+///
+/// # Safety
+/// The current thread; `set` is 0 or the program's pointer to 8 bytes.
+pub unsafe fn mask_for(t: *mut Thread, set: usize) -> Option<u64> {
+    if set == 0 {
+        return None;
+    }
+    // SAFETY: the program's pointer.
+    unsafe {
+        let before = (*t).identity.sig_mask.load(Ordering::Relaxed);
+        let new = *(set as *const u64);
+        actions::note_blocked(new);
+        (*t).identity.sig_restore_mask = before;
+        (*t).identity.sig_restore_mask_set = true;
+        set_mask(t, new);
+        Some(before)
+    }
+}
+
+/// Ends what [`mask_for`] began.
+///
+/// # Safety
+/// The current thread.
+pub unsafe fn unmask(t: *mut Thread, before: Option<u64>) {
+    if let Some(m) = before {
+        // SAFETY: the caller's.
+        unsafe {
+            (*t).identity.sig_restore_mask_set = false;
+            set_mask(t, m);
+        }
+    }
+}
+
+/// Lets the kernel make a call with the thread's own mask in force, as `execve` must have it.
+///
+/// # Safety
+/// The current thread; the call is the program's.
+pub unsafe fn with_own_mask(t: *mut Thread, number: usize, args: [usize; 6]) -> isize {
+    let mut before = 0u64;
+    // SAFETY: the program's call; the worker's mask is put back.
+    unsafe {
+        let mask = (*t).identity.sig_mask.load(Ordering::Relaxed);
+        heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &mask as *const _, &mut before as *mut _, 8);
+        let r = sys::syscall6(number, args);
+        heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &before as *const _, 0, 8);
+        r
+    }
+}

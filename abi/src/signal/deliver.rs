@@ -1,0 +1,271 @@
+//! Running the program's handlers.
+
+use super::actions::{self, DEFAULT, IGNORE};
+use super::context::{SignalFrame, UContext};
+use super::{bit, kernel, pending};
+use crate::entry::Frame;
+use core::arch::naked_asm;
+use core::sync::atomic::{Ordering, compiler_fence};
+use heddle_core::arch::{self, Extended};
+use heddle_core::identity::SigInfo;
+use heddle_core::sched::{self, worker};
+use heddle_core::sys::linux as l;
+use heddle_core::thread::Thread;
+
+/// SS_AUTODISARM.
+const AUTODISARM: u32 = 1 << 31;
+
+/// Leaves the core: delivers what is due, then lets preemption and handlers in again.
+///
+/// # Safety
+/// The current thread, inside the core, is about to go on in the program with the registers of `frame`.
+#[inline]
+pub unsafe fn leave_core(frame: &mut Frame) {
+    loop {
+        let w = worker();
+        // SAFETY: our own record; the current thread.
+        unsafe {
+            let t = (*w).current;
+            if (*w).attention.load(Ordering::Relaxed) != 0 {
+                kernel::empty_inbox(w);
+            }
+            if (*t).attention.load(Ordering::Relaxed) {
+                deliver(frame);
+                continue; // a handler may have taken us to another worker
+            }
+            (*w).in_core.store(0, Ordering::Relaxed);
+            // A signal on this kernel thread sees `in_core` either set, and leaves us a note, or clear, and acts itself.
+            compiler_fence(Ordering::SeqCst); // SeqCst: orders the two for signals on this kernel thread. pairs: worker.in_core
+            if (*w).attention.load(Ordering::Relaxed) == 0 && !(*t).attention.load(Ordering::Relaxed) {
+                return;
+            }
+            (*w).in_core.store(1, Ordering::Relaxed);
+            compiler_fence(Ordering::SeqCst); // SeqCst: as above. pairs: worker.in_core
+        }
+    }
+}
+
+/// Delivers all signals that are due to the current thread, which is inside the system call of `frame`. Returns whether
+/// every handler that ran has SA_RESTART.
+///
+/// # Safety
+/// Inside the core, linked nowhere, no wait open, no lock held.
+pub unsafe fn deliver(frame: &mut Frame) -> bool {
+    // SAFETY: the caller's.
+    unsafe { deliver_all(frame) }.1
+}
+
+/// As [`deliver`]; returns whether a handler ran.
+///
+/// # Safety
+/// As [`deliver`].
+pub unsafe fn deliver_some(frame: &mut Frame) -> bool {
+    // SAFETY: the caller's.
+    unsafe { deliver_all(frame) }.0
+}
+
+#[cold]
+unsafe fn deliver_all(frame: &mut Frame) -> (bool, bool) {
+    let t = sched::current();
+    let mut floats = FloatArea([0; 512]);
+    let (mut ran, mut restart) = (false, true);
+    // SAFETY: the caller's.
+    unsafe {
+        core::arch::asm!("fxsave64 [{}]", in(reg) &mut floats, options(nostack));
+        while let Some((info, action)) = next(t) {
+            let made = UContext::of_call(frame, 0, (&raw mut floats).cast());
+            let mut context = made;
+            run(t, &info, &action, &mut context, worker_stack_pointer());
+            context.back_to(frame, &made);
+            ran = true;
+            restart &= action.flags & l::SA_RESTART as u64 != 0;
+        }
+    }
+    (ran, restart)
+}
+
+#[repr(C, align(16))]
+struct FloatArea([u8; 512]);
+
+/// An address below everything that this frame's callers use.
+#[inline(always)]
+fn worker_stack_pointer() -> usize {
+    let sp;
+    // SAFETY: reads a register.
+    unsafe { core::arch::asm!("mov {}, rsp", out(reg) sp, options(nomem, nostack, preserves_flags)) };
+    sp
+}
+
+/// Where the kernel-level handler sends a thread that was interrupted in the program; see `kernel::trampoline`.
+///
+/// # Safety
+/// Called by the trampoline, with its signal frame.
+pub(super) unsafe extern "C" fn interrupted_thread(frame: *mut SignalFrame) {
+    // SAFETY: the frame is on this thread's stack; the whole vector state is in it.
+    unsafe {
+        (*worker()).in_core.store(1, Ordering::Relaxed);
+        let t = sched::current();
+        (*t).extended = false;
+        loop {
+            if kernel::preempt_wanted() {
+                sched::preempt();
+            }
+            if (*worker()).attention.load(Ordering::Relaxed) != 0 {
+                kernel::empty_inbox(worker());
+            }
+            if !(*t).attention.load(Ordering::Relaxed) {
+                break;
+            }
+            while let Some((info, action)) = next(t) {
+                run(t, &info, &action, &mut (*frame).context, worker_stack_pointer());
+            }
+        }
+        // What arrives from here on is blocked in the kernel until sigreturn; what another thread sends meanwhile is seen
+        // at this thread's next look.
+        kernel::prepare_return(&mut (*frame).context);
+    }
+}
+
+/// Takes the next due signal that has a handler; does the default thing about the others.
+///
+/// # Safety
+/// `t` is the current thread.
+unsafe fn next(t: *mut Thread) -> Option<(SigInfo, actions::Action)> {
+    // SAFETY: the caller's.
+    unsafe {
+        loop {
+            (*t).attention.store(false, Ordering::Relaxed);
+            let wanted = !(*t).identity.sig_mask.load(Ordering::Relaxed);
+            let info = pending::take_for(t, wanted)?;
+            if pending::deliverable(t) {
+                (*t).attention.store(true, Ordering::Relaxed);
+            }
+            let signal = info[0] as u32;
+            let action = actions::get(signal);
+            match action.handler {
+                IGNORE => {}
+                DEFAULT => actions::default(signal),
+                _ => {
+                    if action.flags & l::SA_RESETHAND as u64 != 0 {
+                        actions::use_up(signal);
+                    }
+                    return Some((info, action));
+                }
+            }
+        }
+    }
+}
+
+/// Runs one handler and restores the mask it found.
+///
+/// # Safety
+/// Inside the core; `below` is an address below all that is in use of this stack; `context` is the interrupted one.
+unsafe fn run(t: *mut Thread, info: &SigInfo, action: &actions::Action, context: &mut UContext, below: usize) {
+    let signal = info[0] as u32;
+    // SAFETY: the caller's; stacks are the thread's own.
+    unsafe {
+        let id = &mut (*t).identity;
+        let alt = id.alt_stack;
+        let on_alt = alt.size != 0 && (alt.base..alt.base + alt.size).contains(&below);
+        let use_alt = action.flags & l::SA_ONSTACK as u64 != 0 && alt.size != 0 && !on_alt;
+        let top = if use_alt { alt.base + alt.size } else { below - 2 * crate::entry::RED_ZONE };
+        if use_alt && alt.flags & AUTODISARM != 0 {
+            id.alt_stack.size = 0;
+        }
+        let frame = (((top - size_of::<SignalFrame>()) & !15) - 8) as *mut SignalFrame;
+        (*frame).restorer = kernel::restore as *const () as usize;
+        (*frame).context = *context;
+        (*frame).info = *info;
+        let mask = id.sig_mask.load(Ordering::Relaxed);
+        (*frame).context.mask = if id.sig_restore_mask_set { id.sig_restore_mask } else { mask };
+        id.sig_restore_mask_set = false;
+        (*frame).context.stack = super::context::Stack {
+            base: alt.base,
+            flags: if alt.size == 0 { 2 } else { i32::from(on_alt) },
+            size: alt.size,
+        };
+        let own = if action.flags & l::SA_NODEFER as u64 != 0 { 0 } else { bit(signal) };
+        id.sig_mask.store(mask | action.mask | own, Ordering::Relaxed);
+        let extended = (*t).extended;
+        let mut area = Extended::new();
+        if extended {
+            arch::save_extended(area.as_mut_ptr());
+        }
+        (*worker()).in_core.store(0, Ordering::Relaxed);
+        call(frame, action.handler, signal, &raw mut (*frame).info, &raw mut (*frame).context);
+        // Another worker, perhaps.
+        (*worker()).in_core.store(1, Ordering::Relaxed);
+        if extended {
+            arch::restore_extended(area.as_ptr());
+        }
+        (*t).extended = extended;
+        let floats = context.regs.floats;
+        *context = (*frame).context;
+        context.regs.floats = floats;
+        set_mask(t, context.mask);
+        if use_alt && alt.flags & AUTODISARM != 0 {
+            (*t).identity.alt_stack = alt;
+        }
+    }
+}
+
+/// Sets the current thread's mask; signals that become deliverable are looked at before the thread leaves the core.
+///
+/// # Safety
+/// `t` is the current thread.
+pub unsafe fn set_mask(t: *mut Thread, mask: u64) {
+    const UNBLOCKABLE: u64 = bit(l::SIGKILL) | bit(l::SIGSTOP);
+    // SAFETY: the caller's.
+    unsafe {
+        (*t).identity.sig_mask.store(mask & !UNBLOCKABLE, Ordering::Relaxed);
+        if pending::deliverable(t) {
+            (*t).attention.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Calls a handler on the stack of `frame`, whose first word is the address of the sigreturn instructions: to an unwinder
+/// the handler's caller was called by them, with the interrupted context above.
+#[unsafe(naked)]
+unsafe extern "C" fn call(
+    frame: *mut SignalFrame,
+    handler: usize,
+    signal: u32,
+    info: *mut SigInfo,
+    context: *mut UContext,
+) {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        "push rbx",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "sub rsp, 8",
+        "stmxcsr [rsp]",
+        "fnstcw [rsp + 4]",
+        "mov rbx, rsp",
+        "mov rax, rsi",
+        "mov rsp, rdi",
+        ".cfi_def_cfa rsp, 8",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        "mov edi, edx",
+        "mov rsi, rcx",
+        "mov rdx, r8",
+        "call rax",
+        "mov rsp, rbx",
+        "ldmxcsr [rsp]",
+        "fldcw [rsp + 4]",
+        "add rsp, 8",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        "ret",
+        ".cfi_endproc",
+    )
+}

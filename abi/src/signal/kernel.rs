@@ -1,0 +1,312 @@
+//! The kernel-level handler.
+//!
+//! Runs on the worker's signal stack with all signals blocked, anywhere: in the program, in the core with its locks held.
+//! It touches only atomics, pending queues (whose holders cannot be interrupted on the same kernel thread: they are in
+//! the core, where this handler does not take locks but counts), and the interrupted context.
+//!
+//! # Safety
+//! See each function; the handler's own rule is the paragraph above.
+
+use super::actions::{self, Action, DEFAULT, IGNORE};
+use super::context::{SignalFrame, UContext, float_size};
+use super::deliver;
+use super::pending;
+use super::{KICK, bit};
+use crate::report;
+use core::arch::naked_asm;
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use heddle_core::identity::SigInfo;
+use heddle_core::sched::{SIGNAL_STACK, Worker, worker};
+use heddle_core::sys::linux as l;
+use heddle_core::thread::Thread;
+
+const SA_RESTORER: u64 = 0x0400_0000;
+const ALL: u64 = u64::MAX;
+
+/// Room for signals that arrived while the worker was in the core; emptied when it leaves.
+pub struct Inbox {
+    infos: [SigInfo; 8],
+    len: usize,
+}
+
+/// What the kernel is told for an armed signal.
+pub fn our_action(flags: u64) -> Action {
+    let keep = flags & (l::SA_NOCLDSTOP | l::SA_NOCLDWAIT) as u64;
+    Action {
+        handler: on_signal as *const () as usize,
+        flags: keep | (l::SA_SIGINFO | l::SA_ONSTACK) as u64 | SA_RESTORER,
+        restorer: restore as *const () as usize,
+        mask: ALL,
+    }
+}
+
+/// `__restore_rt`: unwinders and debuggers know a signal frame by these very bytes.
+#[unsafe(naked)]
+pub unsafe extern "C" fn restore() {
+    naked_asm!(".byte 0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05")
+}
+
+/// Loads a word of the program's memory; `None` if the address is not mapped.
+///
+/// # Safety
+/// None beyond alignment; faults in `probe` are caught by the handler once the runtime has started.
+pub unsafe fn load(address: usize) -> Option<u32> {
+    // SAFETY: the handler continues at probe_failed.
+    let r = unsafe { probe(address) };
+    if r == u64::MAX { None } else { Some(r as u32) }
+}
+
+#[unsafe(naked)]
+unsafe extern "C" fn probe(address: usize) -> u64 {
+    // The load is the first instruction: the handler knows it by the function's address.
+    naked_asm!("mov eax, [rdi]", "ret")
+}
+
+#[unsafe(naked)]
+unsafe extern "C" fn probe_failed() {
+    naked_asm!("mov rax, -1", "ret")
+}
+
+/// Sends the worker with kernel id `tid` a kick.
+pub fn kick(tid: i32) {
+    // SAFETY: the signal's handler is ours.
+    unsafe { heddle_core::sys!(l::__NR_tgkill, PROCESS.load(Ordering::Relaxed), tid, KICK) };
+}
+
+static PROCESS: AtomicI32 = AtomicI32::new(0);
+static PREEMPT: AtomicBool = AtomicBool::new(false);
+
+/// Remembers the process id, at start and in a forked child.
+pub fn set_process(pid: i32) {
+    PROCESS.store(pid, Ordering::Relaxed);
+}
+
+/// The process id.
+pub fn process() -> i32 {
+    PROCESS.load(Ordering::Relaxed)
+}
+
+/// Asks the worker's thread to step behind the others.
+///
+/// # Safety
+/// Called by the monitor.
+pub unsafe fn preempt(tid: i32) {
+    PREEMPT.store(true, Ordering::Relaxed);
+    kick(tid);
+}
+
+/// Whether a kick was meant to preempt; clears the wish.
+pub fn preempt_wanted() -> bool {
+    PREEMPT.swap(false, Ordering::Relaxed)
+}
+
+/// Gives a worker its signal stack and opens its mask.
+///
+/// # Safety
+/// On the worker's kernel thread, signals blocked, its record in GS base.
+pub unsafe fn worker_started(w: &mut Worker) {
+    let stack = super::context::Stack { base: w.signal_stack, flags: 0, size: SIGNAL_STACK };
+    let open = 0u64;
+    // SAFETY: the stack is the worker's own.
+    unsafe {
+        heddle_core::sys!(l::__NR_sigaltstack, &stack as *const _, 0);
+        heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &open as *const _, 0, 8);
+    }
+}
+
+/// Whether a signal is the direct effect of the interrupted instruction.
+fn is_fault(signal: u32, info: &SigInfo) -> bool {
+    let code = (info[1] as u32) as i32;
+    matches!(signal, l::SIGSEGV | l::SIGBUS | l::SIGILL | l::SIGFPE | l::SIGTRAP | l::SIGSYS) && code > 0
+}
+
+unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext) {
+    let w = worker();
+    // SAFETY: the kernel's frame; our own record.
+    unsafe {
+        if w.is_null() || (*w).vforking.load(Ordering::Relaxed) != 0 {
+            // A kernel thread that is not ours, or a vfork child: as if the handler were the program's own.
+            let a = actions::get(signal);
+            if a.handler > IGNORE {
+                let f: extern "C" fn(u32, *mut SigInfo, *mut UContext) = core::mem::transmute(a.handler);
+                f(signal, info, context);
+            } else if a.handler == DEFAULT && signal != KICK {
+                actions::default(signal);
+            }
+            return;
+        }
+        let t = (*w).current;
+        let in_core = (*w).in_core.load(Ordering::Relaxed) != 0;
+        if is_fault(signal, &*info) {
+            fault(w, signal, &*info, &mut *context, in_core);
+            return;
+        }
+        if in_core || t.is_null() {
+            if signal != KICK {
+                inbox_add(w, &*info);
+            }
+            return;
+        }
+        if signal == KICK {
+            if (*t).attention.load(Ordering::Relaxed) || PREEMPT.load(Ordering::Relaxed) {
+                redirect(t, &mut *context, false);
+            }
+            return;
+        }
+        // In the program: no lock of ours is held by this kernel thread.
+        (*w).in_core.store(1, Ordering::Relaxed);
+        route(signal, &*info);
+        (*w).in_core.store(0, Ordering::Relaxed);
+        if (*t).attention.load(Ordering::Relaxed) {
+            redirect(t, &mut *context, actions::get(signal).flags & l::SA_ONSTACK as u64 != 0);
+        }
+    }
+}
+
+/// Decides whom a signal that the kernel gave to a worker is for.
+unsafe fn route(signal: u32, info: &SigInfo) {
+    let t = heddle_core::sched::current();
+    // SAFETY: inside the core.
+    unsafe {
+        // SIGPIPE and SIGXFSZ are for the thread whose call raised them.
+        if !t.is_null() && matches!(signal, l::SIGPIPE | l::SIGXFSZ) {
+            pending::send_to_thread(t, info);
+        } else {
+            pending::send_to_process(info);
+        }
+    }
+}
+
+/// A worker's inbox lies at the foot of its signal stack.
+unsafe fn inbox(w: *mut Worker) -> *mut Inbox {
+    // SAFETY: the signal stack is large; frames start at its other end.
+    unsafe { (*w).signal_stack as *mut Inbox }
+}
+
+unsafe fn inbox_add(w: *mut Worker, info: &SigInfo) {
+    // SAFETY: only this kernel thread uses the inbox: this handler with signals blocked, and `empty_inbox` likewise.
+    unsafe {
+        let b = inbox(w);
+        if (*b).len < (*b).infos.len() {
+            (*b).infos[(*b).len] = *info;
+            (*b).len += 1;
+        }
+        (*w).attention.store(1, Ordering::Relaxed);
+    }
+}
+
+/// Routes the signals that arrived while the worker was in the core.
+///
+/// # Safety
+/// Inside the core, no locks held.
+#[cold]
+pub unsafe fn empty_inbox(w: *mut Worker) {
+    let mut copy = Inbox { infos: [[0; 16]; 8], len: 0 };
+    let (all, mut before) = (ALL, 0u64);
+    // SAFETY: signals are blocked while the inbox is read.
+    unsafe {
+        heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &all as *const _, &mut before as *mut _, 8);
+        let b = inbox(w);
+        copy.len = (*b).len;
+        copy.infos = (*b).infos;
+        (*b).len = 0;
+        (*w).attention.store(0, Ordering::Relaxed);
+        heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &before as *const _, 0, 8);
+        for info in &copy.infos[..copy.len] {
+            route(info[0] as u32, info);
+        }
+    }
+}
+
+/// A fault in the program, or in one of the core's accesses to the program's memory.
+unsafe fn fault(w: *mut Worker, signal: u32, info: &SigInfo, context: &mut UContext, in_core: bool) {
+    // SAFETY: our own record and the kernel's frame.
+    unsafe {
+        if context.regs.rip == probe as *const () as u64 {
+            context.regs.rip = probe_failed as *const () as u64;
+            return;
+        }
+        let t = (*w).current;
+        let action = actions::get(signal);
+        let blocked = !t.is_null() && (*t).identity.sig_mask.load(Ordering::Relaxed) & bit(signal) != 0;
+        if t.is_null() || in_core || blocked || action.handler <= IGNORE {
+            report::fault(t, signal, info, context, in_core);
+            // The default action, with the faulting registers: return to the instruction with the signal's action reset.
+            let plain = Action::default();
+            heddle_core::sys!(l::__NR_rt_sigaction, signal, &plain as *const _, 0, 8);
+            context.mask &= !bit(signal);
+            return;
+        }
+        (*w).in_core.store(1, Ordering::Relaxed);
+        pending::send_to_thread(t, info);
+        (*w).in_core.store(0, Ordering::Relaxed);
+        redirect(t, context, action.flags & l::SA_ONSTACK as u64 != 0);
+    }
+}
+
+/// Changes the interrupted context so that the thread goes on in the delivery code, on its own stack (or alternate stack),
+/// with a copy of the interrupted context as its signal frame.
+unsafe fn redirect(t: *mut Thread, context: &mut UContext, alternate: bool) {
+    // SAFETY: the context is the kernel's; the stack below the red zone is free.
+    unsafe {
+        let floats = context.regs.floats;
+        let size = float_size(floats);
+        let mut sp = context.regs.rsp as usize - crate::entry::RED_ZONE;
+        let alt = (*t).identity.alt_stack;
+        let on_alt = alt.size != 0 && (alt.base..alt.base + alt.size).contains(&(context.regs.rsp as usize));
+        if alternate && alt.size != 0 && !on_alt {
+            sp = alt.base + alt.size;
+        }
+        let new_floats = ((sp - size) & !63) as *mut u8;
+        let frame = ((new_floats as usize - size_of::<SignalFrame>()) & !15) - 8;
+        let need = frame - 1024;
+        let base = (*t).identity.stack_base;
+        if base != 0 && (base..base + (*t).identity.stack_size).contains(&sp) && need < base {
+            report::no_room(t);
+            actions::default(l::SIGSEGV);
+        }
+        core::ptr::copy_nonoverlapping(floats, new_floats, size);
+        let frame = frame as *mut SignalFrame;
+        (*frame).restorer = restore as *const () as usize;
+        (*frame).context = *context;
+        (*frame).context.regs.floats = if size == 0 { core::ptr::null_mut() } else { new_floats };
+        (*frame).context.mask = (*t).identity.sig_mask.load(Ordering::Relaxed);
+        context.regs.rsp = frame as u64;
+        context.regs.rip = trampoline as *const () as u64;
+        context.regs.rdi = frame as u64;
+        context.regs.flags &= !(0x400 | 0x100); // DF, TF
+    }
+}
+
+/// Where an interrupted thread goes on: on its own stack, as if called by `restore` with the signal frame above.
+#[unsafe(naked)]
+unsafe extern "C" fn trampoline() {
+    naked_asm!(
+        ".cfi_startproc",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        "call {interrupted}",
+        "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
+        "ret", // to `restore`, with the stack pointer at the context
+        ".cfi_endproc",
+        interrupted = sym deliver::interrupted_thread,
+    )
+}
+
+/// Makes a signal frame ready for `rt_sigreturn` on the present worker. No signal arrives between this and it.
+///
+/// # Safety
+/// The current thread is about to return through the frame of `context`.
+pub unsafe fn prepare_return(context: &mut UContext) {
+    let all = ALL;
+    // SAFETY: our own record; blocked signals arrive after sigreturn has opened the mask.
+    unsafe {
+        heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &all as *const _, 0, 8);
+        let w = worker();
+        context.mask = 0;
+        context.stack = super::context::Stack { base: (*w).signal_stack, flags: 0, size: SIGNAL_STACK };
+        (*w).in_core.store(0, Ordering::Relaxed);
+    }
+}
+

@@ -1,0 +1,132 @@
+//! What has been rewritten so far, behind one lock.
+
+use super::Entries;
+use super::stub::Chunk;
+use alloc::vec::Vec;
+use core::cell::UnsafeCell;
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+/// Longest name kept in a report.
+const NAME_MAX: usize = 63;
+
+/// A rewritten mapping.
+pub(super) struct Object {
+    pub mapping: Range<usize>,
+    /// From the first patched byte to the last.
+    pub patched: Range<usize>,
+    /// Its stubs; `None` when it has no site.
+    pub chunk: Option<Chunk>,
+    report: usize,
+}
+
+struct Report {
+    name: [u8; NAME_MAX],
+    name_len: u8,
+    /// Mappings that this report counts and that still exist.
+    mapped: u32,
+    rewritten: u32,
+    left: u32,
+}
+
+/// The state behind the lock.
+pub(super) struct Registry {
+    pub entries: Option<Entries>,
+    pub skip: Range<usize>,
+    objects: Vec<Object>,
+    reports: Vec<Report>,
+}
+
+impl Registry {
+    /// Notes that `mapping` of the object `name` was dealt with.
+    pub fn add(&mut self, name: &[u8], mapping: Range<usize>, patched: Range<usize>, chunk: Option<Chunk>, rewritten: u32, left: u32) {
+        let name = &name[..name.len().min(NAME_MAX)];
+        let known = self.reports.iter().position(|r| &r.name[..usize::from(r.name_len)] == name);
+        let report = known.unwrap_or_else(|| {
+            let mut r = Report { name: [0; NAME_MAX], name_len: name.len() as u8, mapped: 0, rewritten: 0, left: 0 };
+            r.name[..name.len()].copy_from_slice(name);
+            self.reports.push(r);
+            self.reports.len() - 1
+        });
+        let r = &mut self.reports[report];
+        if r.mapped == 0 {
+            // Loaded again after it was unloaded: not twice as many sites.
+            (r.rewritten, r.left) = (0, 0);
+        }
+        r.mapped += 1;
+        r.rewritten += rewritten;
+        r.left += left;
+        self.objects.push(Object { mapping, patched, chunk, report });
+    }
+
+    /// Whether a part of `range` has been rewritten already.
+    pub fn overlaps(&self, range: &Range<usize>) -> bool {
+        self.objects.iter().any(|o| o.mapping.start < range.end && range.start < o.mapping.end)
+    }
+
+    /// Forgets the mappings whose patched part lies in `range`, and frees their stubs.
+    pub fn forget(&mut self, range: &Range<usize>) {
+        let Registry { objects, reports, .. } = self;
+        objects.retain(|o| {
+            let part = if o.chunk.is_some() { &o.patched } else { &o.mapping };
+            let gone = range.start <= part.start && part.end <= range.end;
+            if gone {
+                reports[o.report].mapped -= 1;
+                if let Some(chunk) = &o.chunk {
+                    chunk.free();
+                }
+            }
+            !gone
+        });
+    }
+}
+
+struct Shared(UnsafeCell<Registry>);
+
+// SAFETY: the registry is reached through `Hold` only, which exists once at a time.
+unsafe impl Sync for Shared {}
+
+static REGISTRY: Shared =
+    Shared(UnsafeCell::new(Registry { entries: None, skip: 0..0, objects: Vec::new(), reports: Vec::new() }));
+static LOCKED: AtomicBool = AtomicBool::new(false);
+
+/// Exclusive use of the site tables, until dropped.
+pub struct Hold(());
+
+/// Waits for exclusive use of the site tables. A thread that forks holds them across the fork, so that the child finds
+/// them whole and unlocked; other callers have no use for it. Not from a signal handler.
+pub fn hold() -> Hold {
+    // Acquire: sees what the last holder wrote. pairs: sites.registry
+    while LOCKED.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        core::hint::spin_loop();
+    }
+    Hold(())
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // Release: publishes the registry to the next holder. pairs: sites.registry
+        LOCKED.store(false, Ordering::Release);
+    }
+}
+
+impl Hold {
+    pub(super) fn registry(&mut self) -> &mut Registry {
+        // SAFETY: `Hold` is the lock's token, and it is borrowed mutably.
+        unsafe { &mut *REGISTRY.0.get() }
+    }
+}
+
+/// The mapping of `len` bytes at `start` is going away, or something else is being mapped over it: forgets its sites
+/// and reuses its stubs' memory.
+pub fn forget(start: usize, len: usize) {
+    hold().registry().forget(&(start..start.saturating_add(len)));
+}
+
+/// Calls `f` for each object with its file name (63 bytes at most), the number of sites rewritten and the number of
+/// sites left alone. `[anon]` counts executable mappings without a file, not sites. Not from a signal handler.
+pub fn for_each_report(f: &mut dyn FnMut(&[u8], u32, u32)) {
+    for r in &hold().registry().reports {
+        f(&r.name[..usize::from(r.name_len)], r.rewritten, r.left);
+    }
+}

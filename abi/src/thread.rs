@@ -1,0 +1,274 @@
+//! Creating and ending threads.
+
+use crate::entry::{Frame, resume};
+use crate::futex;
+use crate::signal;
+use crate::sites;
+use crate::wait::{e, fail};
+use core::sync::atomic::{AtomicU32, Ordering};
+use heddle_core::arch::fresh_context;
+use heddle_core::sched::{self, RT, current, worker};
+use heddle_core::sys::linux as l;
+use heddle_core::thread::Thread;
+
+/// The kernel's `struct clone_args`, as far as threads need it.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+#[allow(missing_docs)]
+pub struct CloneArgs {
+    pub flags: u64,
+    pub pidfd: u64,
+    pub child_tid: u64,
+    pub parent_tid: u64,
+    pub exit_signal: u64,
+    pub stack: u64,
+    pub stack_size: u64,
+    pub tls: u64,
+}
+
+impl CloneArgs {
+    /// From the arguments of `clone(2)`: there `stack` is the top.
+    pub fn of_clone(args: [usize; 6]) -> Self {
+        let [flags, stack, parent_tid, child_tid, tls, _] = args;
+        Self {
+            flags: flags as u64 & !0xff,
+            exit_signal: flags as u64 & 0xff,
+            stack: stack as u64,
+            stack_size: 0,
+            parent_tid: parent_tid as u64,
+            child_tid: child_tid as u64,
+            tls: tls as u64,
+            pidfd: 0,
+        }
+    }
+
+    /// From the arguments of `clone3(2)`. `None`: the kernel should judge them.
+    ///
+    /// # Safety
+    /// The program's arguments.
+    pub unsafe fn of_clone3(args: [usize; 6]) -> Option<Self> {
+        if args[0] == 0 || args[1] < 64 || args[1] > 4096 {
+            return None;
+        }
+        // SAFETY: at least 64 bytes at the program's pointer.
+        Some(unsafe { (args[0] as *const CloneArgs).read_unaligned() })
+    }
+
+    /// Whether this asks for a thread.
+    pub fn is_thread(&self) -> bool {
+        self.flags & l::CLONE_THREAD as u64 != 0
+    }
+
+    /// Whether it is a thread that user threads can stand for: shares all that they share, has a stack and a thread
+    /// pointer of its own.
+    pub fn is_ordinary_thread(&self) -> bool {
+        const SHARED: u64 = (l::CLONE_VM | l::CLONE_FS | l::CLONE_FILES | l::CLONE_SIGHAND | l::CLONE_THREAD | l::CLONE_SETTLS) as u64;
+        const ALLOWED: u64 = SHARED
+            | (l::CLONE_SYSVSEM | l::CLONE_PARENT_SETTID | l::CLONE_CHILD_SETTID | l::CLONE_CHILD_CLEARTID | l::CLONE_DETACHED) as u64;
+        self.flags & SHARED == SHARED && self.flags & !ALLOWED == 0 && self.stack != 0
+    }
+}
+
+/// Threads created, for the limit and for statistics.
+static CREATED: AtomicU32 = AtomicU32::new(0);
+
+/// How many threads have been created.
+pub fn created() -> u32 {
+    CREATED.load(Ordering::Relaxed)
+}
+
+/// `clone`/`clone3` of a thread.
+///
+/// # Safety
+/// The current thread, inside the core; `frame` is its system call.
+pub unsafe fn create(frame: &Frame, args: &CloneArgs) -> isize {
+    let parent = current();
+    let Some(t) = RT.threads.allocate() else { return fail(e::EAGAIN) };
+    // SAFETY: a fresh block; the stack is the new thread's, given by the program.
+    unsafe {
+        let id = &mut (*t).identity;
+        let tid = id.tid.load(Ordering::Relaxed);
+        id.sig_mask.store((*parent).identity.sig_mask.load(Ordering::Relaxed), Ordering::Relaxed);
+        id.name = (*parent).identity.name;
+        if args.stack_size != 0 {
+            id.stack_base = args.stack as usize;
+            id.stack_size = args.stack_size as usize;
+            crate::memory::stack_in_use(id.stack_base);
+        }
+        if args.flags & l::CLONE_CHILD_CLEARTID as u64 != 0 {
+            id.clear_tid = args.child_tid as usize;
+        }
+        (*t).thread_pointer = args.tls as usize;
+        let top = (args.stack + args.stack_size) as usize;
+        let own = (top - crate::entry::RED_ZONE - size_of::<Frame>()) as *mut Frame;
+        own.write_unaligned(*frame);
+        (*own).rax = 0;
+        (*own).continuation += sites::DONE as u64;
+        fresh_context(&mut (*t).context, own.cast(), start, own.cast());
+        if args.flags & l::CLONE_PARENT_SETTID as u64 != 0 {
+            (args.parent_tid as *mut u32).write(tid);
+        }
+        if args.flags & l::CLONE_CHILD_SETTID as u64 != 0 {
+            (args.child_tid as *mut u32).write(tid);
+        }
+        CREATED.fetch_add(1, Ordering::Relaxed);
+        if let Some(p) = (*worker()).processor.as_ref() {
+            p.counters.created.add(1);
+        }
+        sched::ready(t);
+        tid as isize
+    }
+}
+
+/// A new thread's first steps, on its own stack.
+unsafe extern "C" fn start(frame: *mut u8) -> ! {
+    let frame: *mut Frame = frame.cast();
+    // SAFETY: the frame that `create` put there.
+    unsafe {
+        sched::finish_switch();
+        // The continuation is complete already, so a handler that runs now sees the address after the system call.
+        let continuation = (*frame).continuation;
+        (*frame).continuation -= sites::DONE as u64;
+        signal::leave_core(&mut *frame);
+        (*frame).continuation = continuation;
+        resume(frame)
+    }
+}
+
+/// `exit` of a thread.
+///
+/// # Safety
+/// The current thread, inside the core.
+pub unsafe fn exit(status: i32) -> ! {
+    let t = current();
+    // SAFETY: the current thread's own fields.
+    unsafe {
+        robust_list(t);
+        STATUS.store(status as u32, Ordering::Relaxed);
+        sched::exit_current(last_act, t.cast())
+    }
+}
+
+static STATUS: AtomicU32 = AtomicU32::new(0);
+
+/// Off the thread's stack: whoever joins it may free that at once.
+unsafe fn last_act(t: *mut u8) {
+    let t: *mut Thread = t.cast();
+    // SAFETY: the thread has left its stack; its block is still ours.
+    unsafe {
+        let (clear_tid, stack) = ((*t).identity.clear_tid, (*t).identity.stack_base);
+        crate::memory::stack_left(stack);
+        RT.threads.release(t);
+        if clear_tid != 0 {
+            futex::clear_and_wake(clear_tid);
+        }
+        if RT.threads.live() == 0 {
+            crate::process::end(STATUS.load(Ordering::Relaxed) as i32);
+        }
+    }
+}
+
+/// Marks the robust mutexes that the thread still holds as ownerless and wakes a waiter of each, as the kernel does at a
+/// thread's exit (`exit_robust_list` in kernel/futex/core.c).
+unsafe fn robust_list(t: *mut Thread) {
+    #[repr(C)]
+    struct Head {
+        first: usize,
+        offset: isize,
+        pending: usize,
+    }
+    // SAFETY: the list that the thread registered; bounded as in the kernel.
+    unsafe {
+        let head = (*t).identity.robust_head as *const Head;
+        if head.is_null() {
+            return;
+        }
+        let tid = (*t).identity.tid.load(Ordering::Relaxed);
+        let pending = (*head).pending;
+        let mut entry = (*head).first;
+        let mut budget = 1_000_000;
+        while entry & !1 != head as usize && entry & !1 != 0 && budget > 0 {
+            let next = *((entry & !1) as *const usize);
+            if entry & !1 != pending & !1 {
+                dead_owner((entry & !1).wrapping_add_signed((*head).offset), entry & 1 != 0, tid, false);
+            }
+            entry = next;
+            budget -= 1;
+        }
+        if pending != 0 {
+            dead_owner((pending & !1).wrapping_add_signed((*head).offset), pending & 1 != 0, tid, true);
+        }
+    }
+}
+
+unsafe fn dead_owner(address: usize, inherits: bool, tid: u32, pending: bool) {
+    // SAFETY: a mutex of the thread; `load` survives a bad address.
+    unsafe {
+        if address % 4 != 0 || signal::load(address).is_none() {
+            return;
+        }
+        let word = &*(address as *const AtomicU32);
+        loop {
+            let v = word.load(Ordering::Relaxed);
+            if pending && v == 0 && !inherits {
+                wake(address);
+                return;
+            }
+            if v & l::FUTEX_TID_MASK != tid {
+                return;
+            }
+            if inherits {
+                futex::unlock_pi(address, tid, l::FUTEX_OWNER_DIED);
+                return;
+            }
+            let new = v & l::FUTEX_WAITERS | l::FUTEX_OWNER_DIED;
+            // SeqCst: the owner's death is visible before the wake reads the table. pairs: futex.word
+            if word.compare_exchange(v, new, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+                if v & l::FUTEX_WAITERS != 0 {
+                    wake(address);
+                }
+                return;
+            }
+        }
+    }
+}
+
+fn wake(address: usize) {
+    if crate::memory::is_shared(address) {
+        // SAFETY: a wake uses only the address.
+        unsafe { heddle_core::sys!(l::__NR_futex, address, l::FUTEX_WAKE, 1, 0, 0, 0) };
+    } else {
+        futex::wake_one(address);
+    }
+}
+
+/// `prctl`: a thread's name is its own; the rest is the kernel's.
+///
+/// # Safety
+/// The current thread; the program's arguments.
+pub unsafe fn prctl(t: *mut Thread, args: [usize; 6]) -> isize {
+    // SAFETY: the program's pointers.
+    unsafe {
+        match args[0] as u32 {
+            linux_raw_sys::prctl::PR_SET_NAME => {
+                let mut name = [0u8; 16];
+                for (i, b) in name.iter_mut().take(15).enumerate() {
+                    *b = *(args[1] as *const u8).add(i);
+                    if *b == 0 {
+                        break;
+                    }
+                }
+                (*t).identity.name = name;
+                if (*t).identity.tid.load(Ordering::Relaxed) == signal::kernel::process() as u32 {
+                    return heddle_core::sys::syscall6(l::__NR_prctl as usize, args);
+                }
+                0
+            }
+            linux_raw_sys::prctl::PR_GET_NAME => {
+                *(args[1] as *mut [u8; 16]) = (*t).identity.name;
+                0
+            }
+            _ => heddle_core::sys::syscall6(l::__NR_prctl as usize, args),
+        }
+    }
+}

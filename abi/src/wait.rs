@@ -1,0 +1,109 @@
+//! Waiting: what every emulated blocking call does around a park.
+
+use crate::entry::Frame;
+use crate::signal;
+use heddle_core::clock;
+use heddle_core::park::{Reason, Ticket};
+use heddle_core::prim::fence;
+use heddle_core::sched;
+use heddle_core::thread::{State, Thread};
+use core::sync::atomic::Ordering;
+
+pub use heddle_core::clock::NEVER;
+pub use linux_raw_sys::errno as e;
+
+/// A negated error number as a system call returns it.
+pub const fn fail(errno: u32) -> isize {
+    -(errno as isize)
+}
+
+/// Opens a wait. `None`: a signal wants to be delivered first.
+///
+/// # Safety
+/// `t` is the current thread, inside the core.
+pub unsafe fn begin(t: *mut Thread) -> Option<Ticket> {
+    // SAFETY: the caller's.
+    unsafe {
+        let ticket = (*t).park.open();
+        // SeqCst: a sender sets `attention`, then looks for an open wait; we open the wait, then look at `attention`. One
+        // of us sees the other (store buffering). pairs: signal.attention
+        fence(Ordering::SeqCst);
+        if (*t).attention.load(Ordering::Relaxed) && signal::deliverable(t) {
+            abandon(t, ticket);
+            return None;
+        }
+        Some(ticket)
+    }
+}
+
+/// Gives up a wait without parking; if it has been claimed already, uses the wake-up up.
+///
+/// # Safety
+/// `ticket` is the open wait of the current thread `t`, no deadline is armed, no list refers to it.
+pub unsafe fn abandon(t: *mut Thread, ticket: Ticket) {
+    // SAFETY: the caller's.
+    unsafe {
+        if !(*t).park.close(ticket) {
+            sched::park();
+        }
+    }
+}
+
+/// Arms the deadline, parks, disarms; tells why the thread runs again.
+///
+/// # Safety
+/// `ticket` is the open wait of the current thread `t`; its wakers know of it.
+pub unsafe fn park(t: *mut Thread, ticket: Ticket, deadline: u64, state: State) -> Reason {
+    // SAFETY: the caller's.
+    unsafe {
+        if sched::arm(t, ticket, deadline).is_err() {
+            // No memory for the deadline: behave as if it had passed, which callers must handle anyway.
+            if (*t).park.close(ticket) {
+                return Reason::Timeout;
+            }
+            return sched::park();
+        }
+        (*t).set_state(state);
+        let reason = sched::park();
+        if reason != Reason::Timeout {
+            sched::disarm(t, deadline);
+        }
+        reason
+    }
+}
+
+/// What an interrupted call does next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Begin again, as SA_RESTART asks.
+    Restart,
+    /// Return EINTR.
+    Interrupted,
+}
+
+/// A signal interrupted the call in `frame`: runs the handlers that are due.
+///
+/// # Safety
+/// The current thread is inside the core, linked nowhere, with no wait open.
+pub unsafe fn interrupted(frame: &mut Frame, restartable: bool) -> Next {
+    // The handler sees what the program will see after it: the result of the interrupted call.
+    let number = frame.rax;
+    frame.rax = fail(e::EINTR) as u64;
+    // SAFETY: the caller's.
+    let all_restart = unsafe { signal::deliver(frame) };
+    frame.rax = number;
+    if restartable && all_restart { Next::Restart } else { Next::Interrupted }
+}
+
+/// The deadline of a relative time.
+pub fn after(ns: u64) -> u64 {
+    clock::now().saturating_add(ns)
+}
+
+/// The deadline (CLOCK_MONOTONIC) of an absolute time of `clock`.
+pub fn at(clock: u32, ns: u64) -> u64 {
+    if clock == heddle_core::sys::linux::CLOCK_MONOTONIC {
+        return ns;
+    }
+    clock::now().saturating_add(ns.saturating_sub(clock::read(clock)))
+}
