@@ -2,19 +2,25 @@
 
 use crate::report;
 use crate::sites;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicI32, Ordering};
 use heddle_core::sched::RT;
 
-static WANTED: AtomicBool = AtomicBool::new(false);
+/// The process whose end is to be told of: not its children.
+static PROCESS: AtomicI32 = AtomicI32::new(0);
 
-/// Asks for the summary at the end.
+fn pid() -> i32 {
+    // SAFETY: touches no memory.
+    unsafe { sys!(heddle_core::sys::linux::__NR_getpid) as i32 }
+}
+
+/// Asks for the summary at the end of this process.
 pub fn want() {
-    WANTED.store(true, Ordering::Relaxed);
+    PROCESS.store(pid(), Ordering::Relaxed);
 }
 
 /// Prints the summary if it was asked for. Once.
 pub fn print() {
-    if !WANTED.swap(false, Ordering::Relaxed) {
+    if PROCESS.load(Ordering::Relaxed) == 0 || PROCESS.swap(0, Ordering::Relaxed) != pid() {
         return;
     }
     let c = RT.counters();

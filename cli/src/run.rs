@@ -62,7 +62,8 @@ fn environment(options: &RunOptions, preload: Option<&Path>, inherited: Option<&
         changes.push(("HEDDLE_SLICE_MS", number(slice)));
     }
     if options.stats {
-        changes.push(("HEDDLE_STATS", number(1)));
+        // The process that becomes the program prints; its children do not.
+            changes.push(("HEDDLE_STATS", number(std::process::id())));
     }
     if options.no_children {
         changes.push(("HEDDLE_CHILDREN", number(0)));
@@ -141,7 +142,7 @@ mod tests {
                 set("LD_PRELOAD", OURS),
                 set("HEDDLE_WORKERS", "3"),
                 set("HEDDLE_SLICE_MS", "20"),
-                set("HEDDLE_STATS", "1"),
+                set("HEDDLE_STATS", &std::process::id().to_string()),
                 set("HEDDLE_CHILDREN", "0"),
             ]
         );

@@ -8,6 +8,7 @@ use core::ops::Range;
 
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
+const PT_NOTE: u32 = 4;
 const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 const PF_X: u32 = 1;
 
@@ -236,8 +237,8 @@ impl<'a> Image<'a> {
         }
     }
 
-    /// Address, offset and size of the section called `name`. Section headers are not loaded, so this opens the file.
-    fn section(&self, name: &[u8]) -> Option<(u64, usize, usize)> {
+    /// The address of the section called `name`. Section headers are not loaded, so this opens the file.
+    fn section(&self, name: &[u8]) -> Option<u64> {
         let file = self.whole()?;
         let number = |at: usize, len: usize| {
             let bytes = file.get(at..at.checked_add(len)?)?;
@@ -250,21 +251,20 @@ impl<'a> Image<'a> {
             let at = header(i)?;
             let found = file.get(names.checked_add(number(at, 4)?)?..)?;
             if found.starts_with(name) && found.get(name.len()) == Some(&0) {
-                return Some((number(at + 16, 8)? as u64, number(at + 24, 8)?, number(at + 32, 8)?));
+                return Some(number(at + 16, 8)? as u64);
             }
         }
         None
     }
 
-    /// Calls `f` with the range of each function in the symbol tables.
+    /// Calls `f` with the range of each function in the dynamic symbol table.
     pub fn symbols(&self, f: &mut dyn FnMut(Range<u64>)) {
-        if let Some(table) = self.dynamic_symbols() {
-            functions(table, f);
-        }
-        if let Some((_, offset, size)) = self.section(b".symtab")
-            && let Some(table) = self.whole().and_then(|file| file.get(offset..offset.checked_add(size)?))
-        {
-            functions(table, f);
+        for symbol in self.dynamic_symbols().unwrap_or(&[]).as_chunks::<24>().0 {
+            let number = |at: usize| symbol[at..at + 8].iter().rev().fold(0u64, |n, &b| n << 8 | u64::from(b));
+            // STT_FUNC or STT_GNU_IFUNC, in a section.
+            if matches!(symbol[4] & 0xf, 2 | 10) && symbol[6..8] != [0, 0] {
+                f(number(8)..number(8).saturating_add(number(16)));
+            }
         }
     }
 
@@ -292,7 +292,11 @@ impl<'a> Image<'a> {
 
     /// The table of functions that Go's linker makes, whatever is stripped: Go's code has no frame descriptions.
     pub fn go_functions(&self) -> Option<GoFunctions> {
-        let table = self.section(b".gopclntab")?.0;
+        // Go's linker leaves a note, which is loaded; the file is opened for its objects only.
+        let notes = self.segments.iter().filter(|s| s.kind == PT_NOTE && s.file_size < 4096);
+        let mut notes = notes.filter_map(|s| self.at(s.vaddr, s.file_size as usize));
+        notes.find(|notes| notes.as_chunks::<4>().0.contains(b"Go\0\0"))?;
+        let table = self.section(b".gopclntab")?;
         // Go 1.18 and 1.20; pointers of 8 bytes.
         if !matches!(self.word(table)?, 0xffff_fff0 | 0xffff_fff1) || self.at(table + 7, 1)? != [8] {
             return None;
@@ -300,7 +304,7 @@ impl<'a> Image<'a> {
         let mut text = self.quad(table + 24)?;
         if text == 0 {
             // Since Go 1.26 in the module data only, behind a pointer, six slices and three addresses.
-            text = self.quad(self.section(b".go.module")?.0 + 176)?;
+            text = self.quad(self.section(b".go.module")? + 176)?;
         }
         // Position-independent code in a file: not known before it is relocated.
         let text = Some(self.unrelocated(text)).filter(|&text| text != 0)?;
@@ -376,17 +380,6 @@ fn segments(bytes: &[u8]) -> Option<Vec<Segment>> {
         list.push(s);
     }
     Some(list)
-}
-
-/// Calls `f` with the range of each function in a symbol table.
-fn functions(table: &[u8], f: &mut dyn FnMut(Range<u64>)) {
-    for symbol in table.as_chunks::<24>().0 {
-        let number = |at: usize| symbol[at..at + 8].iter().rev().fold(0u64, |n, &b| n << 8 | u64::from(b));
-        // STT_FUNC or STT_GNU_IFUNC, in a section.
-        if matches!(symbol[4] & 0xf, 2 | 10) && symbol[6..8] != [0, 0] {
-            f(number(8)..number(8).saturating_add(number(16)));
-        }
-    }
 }
 
 /// The virtual address at which an executable segment maps file offset `offset`, which may be the start of the

@@ -1,7 +1,7 @@
 //! Finding the sites of an object, and for each the window of whole instructions that its jump replaces.
 //!
 //! 1. The two bytes of `syscall` are searched in the whole text.
-//! 2. The function around each hit (its bounds are in the frame descriptions, the symbol tables or Go's own table) is
+//! 2. The function around each hit (its bounds are in the frame descriptions, the dynamic symbols or Go's own table) is
 //!    decoded from its start. A hit that is no instruction boundary is data or part of another instruction.
 //! 3. Labels are collected: places that something may jump to. Direct branches of the decoded functions; near jumps
 //!    of the whole text, taken from its raw bytes (a superset); short jumps next to a decoded function, the same
@@ -197,12 +197,14 @@ impl Finder<'_> {
             }
         }).collect();
         if bounds.contains(&None) {
-            let position = |a: u64| a.saturating_sub(self.vaddr).min(self.text.len() as u64) as u32;
+            let unknown: Vec<usize> = (0..hits.len()).filter(|&i| bounds[i].is_none()).collect();
+            let address = |&i: &usize| self.vaddr + u64::from(hits[i]);
             self.image.symbols(&mut |range| {
-                let (first, end) = (position(range.start), position(range.end));
-                let here = hits.partition_point(|&h| h < first)..hits.partition_point(|&h| h < end);
-                if range.start >= self.vaddr && range.end <= text_end {
-                    bounds[here].iter_mut().filter(|b| b.is_none()).for_each(|b| *b = Some(range.clone()));
+                let first = unknown.partition_point(|i| address(i) < range.start);
+                for &i in unknown[first..].iter().take_while(|i| address(i) < range.end) {
+                    if range.start >= self.vaddr && range.end <= text_end {
+                        bounds[i] = Some(range.clone());
+                    }
                 }
             });
         }
@@ -495,10 +497,9 @@ mod tests {
             targets.sort_unstable();
             let mut slow = Vec::new();
             for i in 0..len {
-                if text[i] == 0xe9 || (i > 0 && text[i - 1] == 0x0f && (0x80..=0x8f).contains(&text[i])) {
-                    if let Some(Ok(d)) = text.get(i + 1..i + 5).map(<[u8; 4]>::try_from) {
-                        slow.extend(u32::try_from(i as i64 + 5 + i64::from(i32::from_le_bytes(d))).ok());
-                    }
+                let jump = text[i] == 0xe9 || (i > 0 && text[i - 1] == 0x0f && (0x80..=0x8f).contains(&text[i]));
+                if jump && let Some(Ok(d)) = text.get(i + 1..i + 5).map(<[u8; 4]>::try_from) {
+                    slow.extend(u32::try_from(i as i64 + 5 + i64::from(i32::from_le_bytes(d))).ok());
                 }
             }
             slow.retain(|&to| near.has(to as usize));

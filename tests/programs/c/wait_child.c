@@ -1,0 +1,121 @@
+/* Asserts waiting for children from threads: waitpid, wait4, waitid and wait, several threads each for its own child,
+   WNOHANG, WNOWAIT, stopped and continued children, ECHILD, ids and statuses. */
+#include "check.h"
+#include <sys/resource.h>
+
+enum { THREADS = 16 };
+
+static pid_t spawn(int code, int ms) {
+  pid_t pid = fork();
+  CHECK(pid >= 0);
+  if (pid == 0) {
+    sleep_ms(ms);
+    _exit(code);
+  }
+  return pid;
+}
+
+static void *own_child(void *argument) {
+  int id = (int)(long)argument, status;
+  for (int i = 0; i < 4; i++) {
+    pid_t pid = spawn(id + i, 10 + id % 5);
+    CHECK_EQ(waitpid(pid, &status, WNOHANG), 0);
+    if (i == 0) {
+      CHECK_EQ(waitpid(pid, &status, 0), pid);
+    } else if (i == 1) {
+      struct rusage usage;
+      CHECK_EQ(wait4(pid, &status, 0, &usage), pid);
+      CHECK(usage.ru_utime.tv_sec >= 0 && usage.ru_maxrss > 0);
+    } else {
+      siginfo_t info;
+      memset(&info, 0, sizeof info);
+      OK(waitid(P_PID, pid, &info, WEXITED | (i == 3 ? WNOWAIT : 0)));
+      CHECK(info.si_pid == pid && info.si_code == CLD_EXITED && info.si_status == id + i && info.si_signo == SIGCHLD);
+      if (i == 2) continue;
+      CHECK_EQ(waitpid(pid, &status, 0), pid); /* still there */
+    }
+    CHECK(WIFEXITED(status));
+    CHECK_EQ(WEXITSTATUS(status), id + i);
+    FAILS(waitpid(pid, &status, 0), ECHILD);
+  }
+  return 0;
+}
+
+static int reaped;
+static char done[5000];
+
+/* Any of them will do: each is reaped once. */
+static void *any_child(void *argument) {
+  int status;
+  pid_t pid;
+  while ((pid = wait(&status)) > 0) {
+    CHECK(WIFEXITED(status));
+    CHECK_EQ(__atomic_add_fetch(&done[WEXITSTATUS(status)], 1, __ATOMIC_SEQ_CST), 1);
+    __atomic_add_fetch(&reaped, 1, __ATOMIC_SEQ_CST);
+  }
+  CHECK_EQ(errno, ECHILD);
+  return argument;
+}
+
+static void *kinds(void *argument) {
+  int status;
+  siginfo_t info;
+  pid_t pid = fork();
+  if (pid == 0)
+    for (;;) pause();
+  OK(kill(pid, SIGSTOP));
+  CHECK_EQ(waitpid(pid, &status, WUNTRACED), pid);
+  CHECK(WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP);
+  OK(kill(pid, SIGCONT));
+  CHECK_EQ(waitpid(pid, &status, WCONTINUED), pid);
+  CHECK(WIFCONTINUED(status));
+  memset(&info, 0, sizeof info);
+  OK(waitid(P_PID, pid, &info, WEXITED | WNOHANG));
+  CHECK_EQ(info.si_pid, 0);
+  int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+  CHECK(pidfd >= 0);
+  OK(kill(pid, SIGTERM));
+  OK(waitid(P_PIDFD, pidfd, &info, WEXITED));
+  CHECK(info.si_pid == pid && info.si_code == CLD_KILLED && info.si_status == SIGTERM);
+  OK(close(pidfd));
+  FAILS(waitpid(getpid(), &status, 0), ECHILD);
+  FAILS(waitpid(pid, &status, 0x1000000), EINVAL);
+  return argument;
+}
+
+static int flag;
+
+static void *ticker(void *argument) {
+  while (!__atomic_load_n(&flag, __ATOMIC_SEQ_CST)) {
+    ++*(long *)argument;
+    sleep_ms(1);
+  }
+  return 0;
+}
+
+int main(void) {
+  pthread_t threads[THREADS];
+  int status;
+  FAILS(wait(&status), ECHILD);
+  for (long i = 0; i < THREADS; i++) threads[i] = start(own_child, (void *)i);
+  for (int i = 0; i < THREADS; i++) join(threads[i]);
+  own_child((void *)50L);
+  puts("ok own children");
+  for (int i = 0; i < 40; i++) spawn(i, 20);
+  for (int i = 0; i < THREADS; i++) threads[i] = start(any_child, 0);
+  for (int i = 0; i < THREADS; i++) join(threads[i]);
+  CHECK_EQ(reaped, 40);
+  puts("ok any child");
+  kinds(0);
+  for (int i = 0; i < THREADS; i++) threads[i] = start(kinds, 0);
+  for (int i = 0; i < THREADS; i++) join(threads[i]);
+  puts("ok kinds");
+  long ticks = 0;
+  threads[0] = start(ticker, &ticks);
+  pid_t pid = spawn(3, 100);
+  CHECK_EQ(waitpid(pid, &status, 0), pid); /* main waits, others go on */
+  __atomic_store_n(&flag, 1, __ATOMIC_SEQ_CST);
+  join(threads[0]);
+  CHECK(ticks >= 10);
+  puts("ok others go on");
+}

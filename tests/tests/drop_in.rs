@@ -1,0 +1,406 @@
+//! What `heddle run` must keep besides the programs' own behaviour: process id, exit status, arguments, environment,
+//! descriptors, children; what it must give: few kernel threads, idle processors, statistics; how it refuses.
+
+mod harness;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use harness::{Job, Language, Mode, Outcome, Scratch, build, compare, heddle_bin, plain_only, signal, skip, with_machine};
+
+/// The modes under Heddle; none if `HEDDLE_TEST_MODES` says `plain`.
+fn under_heddle() -> Vec<Mode> {
+    harness::modes(&[2]).into_iter().filter(|&mode| mode != Mode::Plain).collect()
+}
+
+/// One of `programs/drop_in`, with arguments; nothing where there is no compiler.
+fn helper(name: &str, args: &[&str]) -> Option<Job> {
+    program(Language::DropIn, name, args)
+}
+
+fn program(language: Language, name: &str, args: &[&str]) -> Option<Job> {
+    if let Some(reason) = language.missing() {
+        skip(name, &reason);
+        return None;
+    }
+    let mut argv = build(language, name);
+    argv.extend(args.iter().map(Into::into));
+    Some(Job::new(argv))
+}
+
+fn sh(script: &str) -> Job {
+    Job::new(["sh", "-c", script])
+}
+
+#[test]
+fn process_id_is_kept() {
+    for mode in under_heddle() {
+        let outcome = sh("echo $$").run(mode);
+        assert_eq!(outcome.assert_clean().out().trim(), outcome.pid.to_string());
+    }
+}
+
+#[test]
+fn exit_status_is_kept() {
+    for mode in under_heddle() {
+        for code in [0, 1, 42, 125, 255] {
+            let outcome = sh(&format!("exit {code}")).run(mode);
+            assert_eq!(outcome.status.code(), Some(code), "{}", outcome.report());
+        }
+        for number in [1, 2, 9, 15] {
+            let outcome = sh(&format!("kill -{number} $$")).run(mode);
+            assert_eq!(outcome.status.signal(), Some(number), "{}", outcome.report());
+        }
+    }
+}
+
+/// Each way to end, in the very process that `heddle run` became; `exit_kinds` checks the same in children.
+#[test]
+fn ends_as_the_program_ends() {
+    let kinds = [
+        ("return", 42),
+        ("atexit", 3),
+        ("exit-crowd", 4),
+        ("exit-from-thread", 7),
+        ("_exit-from-thread", 9),
+        ("quick_exit", 11),
+        ("main-pthread_exit", 0),
+        ("main-pthread_exit-exit", 13),
+        ("main-cancelled", 0),
+        ("abort", 134),
+        ("abort-from-thread", 134),
+        ("fault-in-thread", 139),
+        ("overflow-in-thread", 139),
+        ("overflow-in-main", 139),
+        ("raise-in-thread", 143),
+        ("kill-in-thread", 137),
+        ("kill-hup", 129),
+        ("detached", 5),
+        ("detached-left", 6),
+    ];
+    for (kind, code) in kinds {
+        let Some(job) = program(Language::C, "exit_kinds", &[kind]) else { return };
+        let mut plain: Option<Outcome> = None;
+        for mode in harness::modes(&[2, 1]) {
+            let outcome = job.run(mode);
+            outcome.assert_ended();
+            assert_eq!(outcome.code(), code, "{kind}: {}", outcome.report());
+            let first = plain.get_or_insert_with(|| outcome.clone());
+            assert_eq!(outcome.stdout, first.stdout, "{kind}: {}", outcome.report());
+            // A report of a stack overflow is welcome; otherwise nothing is said.
+            assert!(code == 139 || outcome.stderr.is_empty(), "{kind}: {}", outcome.report());
+        }
+    }
+}
+
+#[test]
+fn arguments_pass_through() {
+    compare(&Job::new(["printf", "%s|", "a", "b c", "", "--workers", "--", "-x", "\u{e4}\n*"]), &[2]);
+}
+
+#[test]
+fn standard_input_passes_through() {
+    let text: Vec<u8> = (0..3_000_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    compare(&Job::new(["cat"]).stdin(text.clone()), &[2]);
+    compare(&Job::new(["sort", "--parallel=4"]).stdin(text), &[2]);
+}
+
+#[test]
+fn inherited_state_is_the_same() {
+    let Some(job) = helper("inherited_state", &["one", "two words", ""]) else { return };
+    compare(&job.clone().env("SOME_VARIABLE", "some value").env("EMPTY", ""), &[2]);
+    // Ignored and blocked signals, a umask, limits, an open descriptor: set by a shell that becomes heddle.
+    let argv = &job.argv;
+    let setup = "trap '' HUP USR1; umask 037; ulimit -n 777; ulimit -s 4096; exec 7</dev/null; exec \"$@\"";
+    let mut first: Option<Outcome> = None;
+    for mode in harness::modes(&[2]) {
+        let mut words: Vec<_> = ["sh", "-c", setup, "sh"].iter().map(Into::into).collect();
+        if let Mode::Heddle(workers) = mode {
+            words.push(heddle_bin().into());
+            words.extend(["run", "--workers", &workers.to_string(), "--"].iter().map(Into::into));
+        }
+        words.extend(argv.iter().cloned());
+        let outcome = Job::new(words).run(Mode::Plain);
+        outcome.assert_clean();
+        assert_eq!(outcome.out(), first.get_or_insert_with(|| outcome.clone()).out());
+    }
+}
+
+/// A preloaded library of the user's keeps working.
+#[test]
+fn preloaded_libraries_are_kept() {
+    if let Some(reason) = Language::C.missing() {
+        return skip("preloaded_libraries_are_kept", &reason);
+    }
+    let scratch = Scratch::new("preload");
+    let (source, library) = (scratch.path().join("lib.c"), scratch.path().join("lib.so"));
+    fs::write(&source, "#include <unistd.h>\n__attribute__((constructor)) static void f(void) { if (write(1, \"loaded\\n\", 7)) {} }\n").unwrap();
+    let cc = Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).status().unwrap();
+    assert!(cc.success());
+    let outcomes = compare(&Job::new(["true"]).env("LD_PRELOAD", &library), &[2]);
+    assert!(plain_only() || outcomes.iter().filter(|o| o.mode != Mode::Plain).all(|o| o.out() == "loaded\n"));
+}
+
+#[test]
+fn statistics_are_printed() {
+    let Some(job) = helper("kernel_threads", &["100"]) else { return };
+    for mode in under_heddle() {
+        let outcome = job.clone().heddle_option("--stats").run(mode);
+        outcome.assert_ended();
+        assert!(outcome.status.success(), "{}", outcome.report());
+        let text = outcome.err().to_lowercase();
+        println!("{text}");
+        let created = text
+            .lines()
+            .find(|line| line.contains("threads created"))
+            .unwrap_or_else(|| panic!("no line of threads created:\n{}", outcome.report()));
+        let digits: String = created.chars().filter(char::is_ascii_digit).collect();
+        assert!(digits.parse::<u64>().is_ok_and(|n| n >= 100), "{created}");
+        for word in ["switches", "parks", "steals", "hand-offs", "wake-ups", "libc"] {
+            assert!(text.contains(word), "no {word}:\n{}", outcome.report());
+        }
+        assert_eq!(outcome.out().lines().count(), 1, "statistics belong on stderr: {}", outcome.report());
+    }
+}
+
+/// True if the library is in the program, and in its child.
+fn library_in(mode: Mode, option: Option<&str>) -> (bool, bool) {
+    let mut job = sh("grep -c heddle /proc/$$/maps; grep -c heddle /proc/self/maps; :");
+    if let Some(option) = option {
+        job = job.heddle_option(option);
+    }
+    let outcome = job.run(mode);
+    let counts: Vec<u32> = outcome.assert_clean().out().lines().map(|l| l.parse().unwrap()).collect();
+    assert_eq!(counts.len(), 2, "{}", outcome.report());
+    (counts[0] > 0, counts[1] > 0)
+}
+
+#[test]
+fn children_inherit_unless_told_otherwise() {
+    for mode in under_heddle() {
+        assert_eq!(library_in(mode, None), (true, true));
+        assert_eq!(library_in(mode, Some("--no-children")), (true, false));
+        let outcome = sh("env; :").heddle_option("--no-children").run(mode);
+        let out = outcome.assert_clean().out();
+        let left: Vec<_> = out.lines().filter(|l| l.starts_with("HEDDLE") || l.starts_with("LD_PRELOAD")).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+/// A program that clears its children's environment means it.
+#[test]
+fn children_without_environment() {
+    let outcomes = compare(&sh("env -i /bin/sh -c 'env | grep -v -e ^PWD= -e ^_= -e ^SHLVL='; :"), &[2]);
+    for outcome in outcomes {
+        let out = outcome.out();
+        let left: Vec<_> = out.lines().filter(|l| !l.starts_with("HEDDLE") && !l.starts_with("LD_PRELOAD")).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+#[test]
+fn kernel_mode_leaves_threads_to_the_kernel() {
+    let Some(job) = helper("kernel_threads", &["200"]) else { return };
+    for mode in under_heddle() {
+        let mut job = job.clone();
+        job.heddle_options.extend(["--mode".into(), "kernel".into()]);
+        assert_eq!(job.run(mode).assert_clean().out(), "201\n");
+    }
+}
+
+#[test]
+fn few_kernel_threads() {
+    let Some(job) = helper("kernel_threads", &["1000"]) else { return };
+    for mode in under_heddle() {
+        let outcome = job.run(mode);
+        let count: u32 = outcome.assert_clean().out().trim().parse().unwrap();
+        println!("[{mode}] {count} kernel threads for 1000 threads");
+        assert!(count < 30, "{count}");
+    }
+}
+
+#[test]
+fn idle_threads_use_no_processor() {
+    let Some(job) = helper("idle_cpu", &[]) else { return };
+    with_machine(true, || {
+        for mode in harness::modes(&[2, 1]) {
+            let outcome = job.run(mode);
+            let micros: u64 = outcome.assert_clean().out().trim().parse().unwrap();
+            println!("[{mode}] {micros} us of processor time in 2 s: {:.2} % of one", micros as f64 / 20_000.0);
+            assert!(micros < 100_000, "{micros}");
+        }
+    });
+}
+
+#[test]
+fn descriptors_are_the_programs() {
+    let Some(job) = helper("closes_descriptors", &[]) else { return };
+    for outcome in compare(&job, &[2, 1]) {
+        outcome.assert_clean();
+    }
+}
+
+#[test]
+fn every_descriptor_may_be_closed() {
+    let Some(job) = helper("closes_descriptors", &["all"]) else { return };
+    for outcome in compare(&job, &[2, 1]) {
+        outcome.assert_clean();
+    }
+}
+
+#[test]
+fn start_up_is_short() {
+    with_machine(true, || {
+        let time = |mode| {
+            let mut times: Vec<_> = (0..21).map(|_| Job::new(["true"]).run(mode).assert_clean().wall).collect();
+            times.sort();
+            times[10]
+        };
+        for mode in under_heddle() {
+            let (plain, ours) = (time(Mode::Plain), time(mode));
+            println!("[{mode}] true takes {ours:.1?}, {plain:.1?} without");
+            assert!(ours < plain + Duration::from_millis(50), "{ours:?} {plain:?}");
+        }
+    });
+}
+
+#[test]
+fn signals_reach_the_program() {
+    for mode in under_heddle() {
+        for (number, script) in [(15, "sleep 100 & wait"), (2, "exec sleep 100"), (1, "while :; do sleep 0.01; done")] {
+            let mut child = sh(script).start(mode);
+            thread::sleep(Duration::from_millis(300));
+            signal(child.id(), number);
+            let start = Instant::now();
+            let status = loop {
+                if let Some(status) = child.try_wait().unwrap() {
+                    break status;
+                }
+                if start.elapsed() > Duration::from_secs(20) {
+                    let _ = child.kill();
+                    panic!("signal {number} did not end `{script}`");
+                }
+                thread::sleep(Duration::from_millis(5));
+            };
+            assert_eq!(status.signal(), Some(number), "{script}");
+            let _ = Command::new("sh").arg("-c").arg(format!("kill -9 -{}", child.id())).stderr(std::process::Stdio::null()).status();
+        }
+    }
+}
+
+/// Runs `heddle run OPTIONS -- PROGRAM` expecting a refusal: one line on stderr, nothing on stdout, the given status.
+fn refused(options: &[&str], program: &[PathBuf], codes: std::ops::RangeInclusive<i32>, words: &[&str]) {
+    if plain_only() {
+        return;
+    }
+    let mut argv: Vec<std::ffi::OsString> = vec![heddle_bin().into(), "run".into()];
+    argv.extend(options.iter().map(Into::into));
+    argv.push("--".into());
+    argv.extend(program.iter().map(Into::into));
+    let outcome = Job::new(argv).run(Mode::Plain);
+    let report = outcome.assert_ended().report();
+    assert!(codes.contains(&outcome.code()), "status: {report}");
+    assert!(outcome.stdout.is_empty(), "stdout: {report}");
+    let text = outcome.err();
+    assert!(text.starts_with("heddle: ") && text.ends_with('\n') && text.trim_end().lines().count() == 1, "one line: {report}");
+    for word in words {
+        assert!(text.contains(word), "`{word}`: {report}");
+    }
+}
+
+#[test]
+fn missing_program() {
+    refused(&[], &["/no/such/program".into()], 127..=127, &["/no/such/program"]);
+    refused(&[], &["no-such-program-in-path".into()], 127..=127, &["no-such-program-in-path"]);
+}
+
+#[test]
+fn program_that_cannot_be_executed() {
+    let scratch = Scratch::new("refused");
+    let file = scratch.path().join("text");
+    fs::write(&file, "nothing").unwrap();
+    refused(&[], &[file], 126..=126, &[]);
+    refused(&[], &[scratch.path().into()], 126..=126, &[]);
+}
+
+#[test]
+fn unknown_options() {
+    refused(&["--no-such-option"], &["true".into()], 125..=125, &["--no-such-option"]);
+    refused(&["--workers", "0"], &["true".into()], 125..=125, &[]);
+    refused(&["--workers", "many"], &["true".into()], 125..=125, &["many"]);
+    refused(&["--mode", "magic"], &["true".into()], 125..=125, &["magic"]);
+    refused(&[], &[], 125..=125, &[]);
+}
+
+/// An executable file with these bytes.
+fn executable(scratch: &Scratch, name: &str, bytes: &[u8], mode: u32) -> PathBuf {
+    let path = scratch.path().join(name);
+    fs::write(&path, bytes).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    path
+}
+
+#[test]
+fn foreign_programs() {
+    let scratch = Scratch::new("foreign");
+    let mut elf = fs::read("/bin/true").unwrap();
+    elf[18] = 183; // e_machine: AArch64
+    refused(&[], &[executable(&scratch, "aarch64", &elf, 0o755)], 125..=126, &["aarch64"]);
+    let mut elf = vec![0; 200];
+    elf[..7].copy_from_slice(b"\x7fELF\x01\x01\x01"); // 32 bits
+    (elf[16], elf[18], elf[20]) = (2, 3, 1);
+    refused(&[], &[executable(&scratch, "i386", &elf, 0o755)], 125..=126, &["32"]);
+    refused(&[], &[executable(&scratch, "short", b"\x7fELF", 0o755)], 125..=126, &[]);
+}
+
+#[test]
+fn static_program() {
+    let scratch = Scratch::new("static");
+    let (source, output) = (scratch.path().join("static.c"), scratch.path().join("static"));
+    fs::write(&source, "int main(void) { return 3; }\n").unwrap();
+    match Command::new("cc").arg("-static").arg("-o").args([&output, &source]).output() {
+        Ok(out) if out.status.success() => refused(&[], &[output], 125..=126, &["static"]),
+        _ => skip("static_program", "cc -static does not work here"),
+    }
+}
+
+#[test]
+fn setuid_program() {
+    let scratch = Scratch::new("setuid");
+    let program = executable(&scratch, "setuid", &fs::read("/bin/true").unwrap(), 0o4755);
+    refused(&[], &[program], 125..=126, &["set"]);
+}
+
+#[test]
+fn scripts_run() {
+    let scratch = Scratch::new("script");
+    let script = executable(&scratch, "script", b"#!/bin/sh\necho \"script $0 $*\"\nexit 9\n", 0o755);
+    for outcome in compare(&Job::new([script.into_os_string(), "a b".into(), "c".into()]), &[2]) {
+        assert!(outcome.code() == 9 && outcome.out().ends_with("script a b c\n"), "{}", outcome.report());
+    }
+}
+
+/// Under limits it works or says what is wrong; it does not crash, hang or start half.
+#[test]
+fn tight_limits() {
+    for mode in under_heddle() {
+        let Mode::Heddle(workers) = mode else { continue };
+        let bin = heddle_bin();
+        for limit in ["-n 4", "-n 8", "-n 20", "-v 20000", "-v 100000", "-v 400000", "-d 1000", "-s 128", "-l 0"] {
+            let script = format!("ulimit {limit} && exec {} run --workers {workers} -- sh -c 'echo fine'", bin.display());
+            let outcome = sh(&script).run(Mode::Plain);
+            let report = outcome.assert_ended().report();
+            println!("ulimit {limit}: {} {}", outcome.code(), outcome.err().trim());
+            match outcome.code() {
+                0 => assert!(outcome.out() == "fine\n" && outcome.stderr.is_empty(), "ulimit {limit}: {report}"),
+                125..=127 => assert!(outcome.stdout.is_empty() && !outcome.stderr.is_empty(), "ulimit {limit}: {report}"),
+                _ => panic!("ulimit {limit}: {report}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The corpus: each program of `tests/programs` run on NPTL and under `heddle run`, with equal output.
+//!
+//! One test per program, `LANGUAGE::NAME`, from the table below. A program says in its head comment what it asserts.
+
+mod harness;
+
+use harness::Language;
+
+/// `language folder variant { name { field: value, ... } ... }`: one test for each name.
+macro_rules! programs {
+    ($($module:ident $language:ident { $($name:ident $({ $($field:ident: $value:expr),* })?),* $(,)? })*) => {
+        $(mod $module {
+            use crate::harness::{Language, Program};
+            $(#[test]
+            fn $name() {
+                Program { $($($field: $value,)*)? ..Program::new(Language::$language, stringify!($name)) }.test();
+            })*
+        })*
+
+        const LISTED: &[(Language, &[&str])] = &[$((Language::$language, &[$(stringify!($name)),*])),*];
+    };
+}
+
+programs! {
+    c C {
+        affinity,
+        barrier { workers: &[2, 1] },
+        c11_threads,
+        cancel { workers: &[2, 1] },
+        close_under_waiter { workers: &[2, 1] },
+        cond { workers: &[2, 1, 4] },
+        cpu_clocks,
+        create_join_storm { workers: &[2, 1, 4] },
+        dlopen_tls { shared: &["dlopen_tls_lib"] },
+        epoll { workers: &[2, 1] },
+        eventfd_timerfd,
+        exit_kinds { workers: &[2, 1] },
+        fenv { workers: &[2, 1] },
+        fork_exec { workers: &[2, 1] },
+        futex_raw { workers: &[2, 1] },
+        futex_shared_process { workers: &[2, 1] },
+        getaddrinfo,
+        identity { workers: &[2, 1, 4] },
+        many_threads { heavy: true },
+        mmap_stack_reuse,
+        mutex_kinds { workers: &[2, 1, 4] },
+        mutex_pi,
+        mutex_robust { workers: &[2, 1] },
+        once { workers: &[2, 1] },
+        pipes { workers: &[2, 1] },
+        poll_select { workers: &[2, 1] },
+        producers { workers: &[2, 1, 4] },
+        rwlock { workers: &[2, 1] },
+        sched_calls,
+        sem { workers: &[2, 1] },
+        signals_direct { workers: &[2, 1] },
+        signals_eintr { workers: &[2, 1] },
+        signals_fault { workers: &[2, 1] },
+        signals_process { workers: &[2, 1] },
+        sleep { workers: &[2, 1] },
+        sleepers { heavy: true },
+        sockets { workers: &[2, 1] },
+        spin { workers: &[2, 1] },
+        spin_flag { workers: &[2, 1] },
+        stack_attr,
+        stdio_many,
+        thread_limits,
+        vector_regs { workers: &[2, 1, 4] },
+        wait_child { workers: &[2, 1] },
+    }
+    cpp Cpp {
+        cancel_unwinds,
+        concurrency { workers: &[2, 1] },
+        exceptions { workers: &[2, 1] },
+        thread_local_objects { workers: &[2, 1] },
+    }
+    openmp OpenMp {
+        nested { env: &[("OMP_NUM_THREADS", "8")] },
+        regions { workers: &[2, 1, 4], env: &[("OMP_NUM_THREADS", "8")] },
+    }
+    rust Rust {
+        channels { workers: &[2, 1] },
+        locks { workers: &[2, 1, 4] },
+        net { workers: &[2, 1] },
+        threads { workers: &[2, 1] },
+    }
+    python Python {
+        compute { workers: &[1, 2] },
+        executors,
+        loops,
+        processes,
+        servers,
+        threads { workers: &[2, 1, 4] },
+    }
+}
+
+/// A program nobody runs, or a test whose program is gone, is a mistake.
+#[test]
+fn every_program_is_listed() {
+    /// Sources that are parts of other programs.
+    const PARTS: &[&str] = &["dlopen_tls_lib"];
+    for &(language, names) in LISTED {
+        let (folder, extension) = language.place();
+        let dir = harness::programs_dir().join(folder);
+        let mut found: Vec<String> = std::fs::read_dir(&dir)
+            .unwrap_or_else(|e| panic!("{}: {e}", dir.display()))
+            .map(|entry| entry.expect("directory entry").path())
+            .filter(|path| path.extension().is_some_and(|e| e == extension))
+            .map(|path| path.file_stem().expect("stem").to_string_lossy().into_owned())
+            .filter(|name| !PARTS.contains(&name.as_str()))
+            .collect();
+        found.sort();
+        let mut listed = names.to_vec();
+        listed.sort_unstable();
+        assert_eq!(found, listed, "{}", dir.display());
+    }
+}
