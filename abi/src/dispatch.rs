@@ -37,8 +37,20 @@ pub unsafe extern "C" fn dispatch(frame: &mut Frame, extended: u64) -> usize {
         }
         let t = (*w).current;
         (*t).extended = extended != 0;
+        (*t).recover = core::ptr::from_mut(frame) as usize;
         finish(frame, t)
     }
+}
+
+/// The call of `frame` touched memory that is not there: its result is EFAULT. Reached from the kernel-level handler.
+///
+/// # Safety
+/// The current thread, inside the core; nothing of the abandoned call is needed any more.
+pub unsafe extern "C" fn faulted(frame: &mut Frame) -> usize {
+    frame.rax = fail(e::EFAULT) as u64;
+    // SAFETY: the caller's.
+    unsafe { signal::leave_core(frame) };
+    DONE
 }
 
 unsafe fn finish(frame: &mut Frame, t: *mut Thread) -> usize {
@@ -318,8 +330,11 @@ fn restarts(number: u32) -> bool {
 /// The current thread, inside the core; the program's call.
 pub unsafe fn blocking(frame: &mut Frame, number: usize, args: [usize; 6], restartable: bool) -> isize {
     loop {
-        // SAFETY: the program's call.
-        let r = unsafe { sched::blocking(|| sys::syscall6(number, args)) };
+        // SAFETY: the program's call; the current thread.
+        let r = unsafe {
+            let t = sched::current();
+            sched::blocking(|| signal::kernel::interruptible(t, number, &args))
+        };
         if r != fail(e::EINTR) {
             return r;
         }

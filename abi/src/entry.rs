@@ -126,6 +126,29 @@ unsafe extern "C" fn enter_common() {
         "mov rdi, rbx",
         "mov rsi, rcx",
         "call {dispatch}",
+        "jmp {leave}",
+        dispatch = sym crate::dispatch::dispatch,
+        leave = sym leave,
+    )
+}
+
+/// The way out of an abandoned call: as if dispatch had returned, with rbx at the frame and rsp at the saved registers.
+///
+/// # Safety
+/// The kernel-level handler sends the thread here with those registers.
+#[unsafe(naked)]
+pub unsafe extern "C" fn abandon() {
+    naked_asm!("mov rdi, rbx", "call {faulted}", "jmp {leave}", faulted = sym crate::dispatch::faulted, leave = sym leave)
+}
+
+/// Where the entry keeps xmm0-15, given the frame's address.
+pub fn saved_registers(frame: usize) -> usize {
+    (frame - 256) & !15
+}
+
+#[unsafe(naked)]
+unsafe extern "C" fn leave() {
+    naked_asm!(
         "add [rbx + 8*13], rax", // continuation += what dispatch says
         "movaps xmm0, [rsp]",
         "movaps xmm1, [rsp + 16]",
@@ -145,7 +168,6 @@ unsafe extern "C" fn enter_common() {
         "movaps xmm15, [rsp + 240]",
         "mov rdi, rbx",
         "jmp {resume}",
-        dispatch = sym crate::dispatch::dispatch,
         resume = sym resume,
     )
 }

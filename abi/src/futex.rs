@@ -82,8 +82,7 @@ pub unsafe fn futex(mut frame: Option<&mut Frame>, args: [usize; 6]) -> isize {
                 let still = || !check || word(address).load(Ordering::SeqCst) == value3 as u32; // SeqCst: as the kernel's. pairs: futex.word
                 match RT.futexes.requeue(address, address2, value as i32 as usize, timeout as i32 as usize, still) {
                     None => fail(e::EAGAIN),
-                    Some((woken, moved)) if check => (woken + moved) as isize,
-                    Some((woken, _)) => woken as isize,
+                    Some((woken, moved)) => (woken + moved) as isize,
                 }
             }
             l::FUTEX_WAKE_OP => wake_op(address, value as i32, timeout as i32, address2, value3 as u32),

@@ -73,3 +73,40 @@ pub fn fault(t: *const Thread, signal: u32, info: &SigInfo, context: &UContext, 
 pub fn no_room(t: *const Thread) {
     overflow_line(t);
 }
+
+/// Writes what every thread is doing. Racy, without locks: for people who debug a program that hangs (`kill -33 PID`).
+pub fn dump() {
+    use core::sync::atomic::Ordering::Relaxed;
+    use heddle_core::sched::RT;
+    RT.threads.for_each(&mut |t| {
+        // SAFETY: a live control block; the fields are read as they are.
+        unsafe {
+            let id = &(*t).identity;
+            let (n, len) = name(t);
+            line(format_args!(
+                "thread {} '{}': state {}, park {:#x}, on a CPU {}, sp {:#x}, attention {}, pending {:#x}, blocked {:#x}",
+                id.tid.load(Relaxed),
+                core::str::from_utf8(&n[..len]).unwrap_or("?"),
+                (*t).state.load(Relaxed),
+                (*t).park.word(),
+                (*t).context.on_cpu.load(Relaxed),
+                (*t).context.sp,
+                u8::from((*t).attention.load(Relaxed)),
+                id.sig_pending.load(Relaxed),
+                id.sig_mask.load(Relaxed)
+            ));
+        }
+        true
+    });
+    for p in RT.processors() {
+        line(format_args!(
+            "processor {}: queued {}, tick {}, worker {:#x}",
+            p.index,
+            p.queue.len(),
+            p.tick.load(Relaxed),
+            p.worker.load(Relaxed) as usize
+        ));
+    }
+    let (sleeping, injected) = (RT.sleepers.sleeping(), RT.injected());
+    line(format_args!("workers asleep {sleeping}, threads injected {injected}"));
+}

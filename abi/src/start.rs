@@ -129,7 +129,11 @@ unsafe fn take_over(mask: u64) -> Result<*mut Thread, i32> {
             single_cpu: cpus::allowed() == 1,
         };
         signal::actions::take_over(mask);
-        let hooks = Hooks { worker_started: signal::kernel::worker_started, preempt: signal::kernel::preempt };
+        let hooks = Hooks {
+            worker_started: signal::kernel::worker_started,
+            attend: signal::kernel::empty_inbox,
+            preempt: signal::kernel::preempt,
+        };
         if let Err(errno) = RT.start(options, hooks, main) {
             signal::actions::give_back();
             RT.reset_in_child();

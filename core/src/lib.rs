@@ -18,6 +18,9 @@ pub mod prim;
 pub mod runq;
 pub mod wait_table;
 
+#[cfg(all(loom, test))]
+mod models;
+
 #[cfg(not(loom))]
 pub mod arch;
 #[cfg(not(loom))]

@@ -6,8 +6,7 @@
 //! # Safety
 //! The `UnsafeCell` is touched only by the holder of the lock.
 
-use crate::prim::{AtomicU32, Ordering, relax};
-use core::cell::UnsafeCell;
+use crate::prim::{AtomicU32, Ordering, UnsafeCell, relax};
 use core::ops::{Deref, DerefMut};
 
 /// A mutual-exclusion lock that spins, then yields the CPU. Blocks a kernel thread, in every mode.
@@ -22,7 +21,12 @@ unsafe impl<T: Send> Sync for SpinLock<T> {}
 unsafe impl<T: Send> Send for SpinLock<T> {}
 
 /// The right to use the value; released when dropped.
-pub struct Guard<'a, T>(&'a SpinLock<T>);
+pub struct Guard<'a, T> {
+    lock: &'a SpinLock<T>,
+    /// loom's proof that nobody else uses the value.
+    #[cfg(loom)]
+    access: core::mem::ManuallyDrop<loom::cell::MutPtr<T>>,
+}
 
 impl<T> SpinLock<T> {
     /// An unlocked lock.
@@ -45,7 +49,7 @@ impl<T> SpinLock<T> {
             if self.word.load(Ordering::Relaxed) == 0
                 && self.word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
             {
-                return Guard(self);
+                return self.guard();
             }
             turns += 1;
             if turns.is_multiple_of(64) {
@@ -59,7 +63,16 @@ impl<T> SpinLock<T> {
     /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         // Acquire: sees what the last holder wrote. pairs: spinlock
-        self.word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).ok().map(|_| Guard(self))
+        self.word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).ok().map(|_| self.guard())
+    }
+
+    #[inline]
+    fn guard(&self) -> Guard<'_, T> {
+        Guard {
+            lock: self,
+            #[cfg(loom)]
+            access: core::mem::ManuallyDrop::new(self.value.get_mut()),
+        }
     }
 
     /// Makes the lock free again whoever held it.
@@ -89,18 +102,31 @@ impl<T> Deref for Guard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
         // SAFETY: this guard holds the lock.
-        unsafe { &*self.0.value.get() }
+        #[cfg(not(loom))]
+        return unsafe { &*self.lock.value.get() };
+        // SAFETY: as above.
+        #[cfg(loom)]
+        return unsafe { self.access.deref() };
     }
 }
 impl<T> DerefMut for Guard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: this guard holds the lock, and is borrowed uniquely.
-        unsafe { &mut *self.0.value.get() }
+        #[cfg(not(loom))]
+        return unsafe { &mut *self.lock.value.get() };
+        // SAFETY: as above.
+        #[cfg(loom)]
+        return unsafe { self.access.deref() };
     }
 }
 impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
+        // SAFETY: dropped here only.
+        #[cfg(loom)]
+        unsafe {
+            core::mem::ManuallyDrop::drop(&mut self.access);
+        }
         // Release: what was done under the lock happens before the next holder. pairs: spinlock
-        self.0.word.store(0, Ordering::Release);
+        self.lock.word.store(0, Ordering::Release);
     }
 }

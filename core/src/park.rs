@@ -90,6 +90,11 @@ impl ParkWord {
         self.0.compare_exchange(old, new, Ordering::Relaxed, Ordering::Acquire).is_ok()
     }
 
+    /// The word itself, for dumps.
+    pub fn word(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
     /// The reason of the wake-up that made the owner run again. Owner only, after parking.
     #[inline]
     pub fn reason(&self) -> Reason {

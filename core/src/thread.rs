@@ -57,6 +57,11 @@ pub struct Thread {
     pub timer_home: u32,
     /// Keep the extended vector state when parking (the thread entered through a site that may hold some).
     pub extended: bool,
+    /// The frame of the system call that the thread is in, for the ABI layer: where to go on if the call touches memory
+    /// that is not there. 0: none.
+    pub recover: usize,
+    /// The worker that ran it last (or runs it).
+    pub worker: AtomicPtr<u8>,
     /// Set by a sender of a signal, cleared by the thread when it has looked.
     pub attention: AtomicBool,
     /// A [`State`].
@@ -169,6 +174,8 @@ impl Table {
             }
             (&raw mut (*thread).timer).write(TimerNode::new());
             (*thread).extended = false;
+            (*thread).recover = 0;
+            (*thread).worker.store(core::ptr::null_mut(), Ordering::Relaxed);
             (*thread).attention.store(false, Ordering::Relaxed);
             (&raw mut (*thread).identity).write(Identity::new());
             let life = self.lives.load(Ordering::Relaxed).add(index as usize);

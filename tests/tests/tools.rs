@@ -148,7 +148,9 @@ fn ripgrep() {
     let scratch = Scratch::new("rg");
     tree(scratch.path());
     with_machine(true, || {
-        for words in [&["rg", "-j8", "-n", "futex pa.k"][..], &["rg", "-j8", "-c", "^reactor"], &["rg", "-j8", "--files"]] {
+        for words in
+            [&["rg", "-j8", "-n", "futex pa.k"][..], &["rg", "-j8", "-c", "^reactor"], &["rg", "-j8", "--files"]]
+        {
             let job = Job::new(words.iter().copied().chain(["."])).cwd(scratch.path());
             let mut first = None;
             for mode in modes(&[2, 1]) {
@@ -196,7 +198,8 @@ fn git_repository() {
         let objects = git(repository, &["rev-list", "--objects", "--all"]).run(Mode::Plain).out();
         assert!(objects.lines().count() > 500);
         for mode in modes(&[2, 1]) {
-            let repack = ["-c", "pack.threads=8", "repack", "-q", "-a", "-d", "-f", "--threads=8", "--depth=20", "--window=10"];
+            let repack =
+                ["-c", "pack.threads=8", "repack", "-q", "-a", "-d", "-f", "--threads=8", "--depth=20", "--window=10"];
             git(repository, &repack).run(mode).assert_clean();
             // Its own index of what it packed, read back by several threads.
             let packs: Vec<_> = fs::read_dir(repository.join(".git/objects/pack"))
@@ -207,14 +210,19 @@ fn git_repository() {
             assert_eq!(packs.len(), 1);
             let pack = packs[0].to_str().expect("UTF-8");
             let index = scratch.path().join("again.idx");
-            git(repository, &["index-pack", "--threads=8", "-o", index.to_str().expect("UTF-8"), pack]).run(mode).assert_ended();
+            git(repository, &["index-pack", "--threads=8", "-o", index.to_str().expect("UTF-8"), pack])
+                .run(mode)
+                .assert_ended();
             assert_eq!(fs::read(&index).expect("index"), fs::read(packs[0].with_extension("idx")).expect("its index"));
             fs::remove_file(&index).expect("remove");
             git(repository, &["fsck", "--strict", "--no-progress"]).run(Mode::Plain).assert_clean();
             assert_eq!(git(repository, &["rev-list", "--objects", "--all"]).run(mode).assert_clean().out(), objects);
         }
         compare(&git(repository, &["grep", "--threads=8", "-n", "futex park", "HEAD"]), &[2]);
-        compare(&git(repository, &["-c", "core.preloadIndex=true", "-c", "index.threads=8", "status", "--short"]), &[2]);
+        compare(
+            &git(repository, &["-c", "core.preloadIndex=true", "-c", "index.threads=8", "status", "--short"]),
+            &[2],
+        );
     });
 }
 
@@ -230,7 +238,8 @@ fn http_server_and_curl() {
     tree(&site);
     with_machine(true, || {
         for mode in modes(&[2, 1]) {
-            let mut server = Job::new(["python3", "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory"]);
+            let mut server =
+                Job::new(["python3", "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory"]);
             server.argv.push(site.clone().into());
             let mut server = server.start(mode);
             let mut line = String::new();
@@ -243,10 +252,26 @@ fn http_server_and_curl() {
             std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
             let mut urls = String::new();
             for i in 0..300 {
-                urls += &format!("url = \"http://127.0.0.1:{port}/d{}/f{i}.txt\"\noutput = \"d{}/f{i}.txt\"\n", i % 20, i % 20);
+                urls += &format!(
+                    "url = \"http://127.0.0.1:{port}/d{}/f{i}.txt\"\noutput = \"d{}/f{i}.txt\"\n",
+                    i % 20,
+                    i % 20
+                );
             }
             fs::create_dir_all(&copy).expect("create");
-            let words = ["curl", "-sS", "--fail", "--noproxy", "*", "--create-dirs", "--parallel", "--parallel-max", "50", "-K", "-"];
+            let words = [
+                "curl",
+                "-sS",
+                "--fail",
+                "--noproxy",
+                "*",
+                "--create-dirs",
+                "--parallel",
+                "--parallel-max",
+                "50",
+                "-K",
+                "-",
+            ];
             let fetch = Job::new(words);
             let outcome = fetch.stdin(urls).cwd(&copy).run(mode);
             std::thread::sleep(Duration::from_millis(10));

@@ -75,7 +75,7 @@ unsafe fn deliver_all(frame: &mut Frame) -> (bool, bool) {
         while let Some((info, action)) = next(t) {
             let made = UContext::of_call(frame, 0, (&raw mut floats).cast());
             let mut context = made;
-            run(t, &info, &action, &mut context, worker_stack_pointer());
+            run(t, &info, &action, &mut context);
             context.back_to(frame, &made);
             ran = true;
             restart &= action.flags & l::SA_RESTART as u64 != 0;
@@ -87,9 +87,9 @@ unsafe fn deliver_all(frame: &mut Frame) -> (bool, bool) {
 #[repr(C, align(16))]
 struct FloatArea([u8; 512]);
 
-/// An address below everything that this frame's callers use.
+/// An address on the present stack.
 #[inline(always)]
-fn worker_stack_pointer() -> usize {
+fn stack_pointer() -> usize {
     let sp;
     // SAFETY: reads a register.
     unsafe { core::arch::asm!("mov {}, rsp", out(reg) sp, options(nomem, nostack, preserves_flags)) };
@@ -117,7 +117,7 @@ pub(super) unsafe extern "C" fn interrupted_thread(frame: *mut SignalFrame) {
                 break;
             }
             while let Some((info, action)) = next(t) {
-                run(t, &info, &action, &mut (*frame).context, worker_stack_pointer());
+                run(t, &info, &action, &mut (*frame).context);
             }
         }
         // What arrives from here on is blocked in the kernel until sigreturn; what another thread sends meanwhile is seen
@@ -159,27 +159,23 @@ unsafe fn next(t: *mut Thread) -> Option<(SigInfo, actions::Action)> {
 /// Runs one handler and restores the mask it found.
 ///
 /// # Safety
-/// Inside the core; `below` is an address below all that is in use of this stack; `context` is the interrupted one.
-unsafe fn run(t: *mut Thread, info: &SigInfo, action: &actions::Action, context: &mut UContext, below: usize) {
+/// Inside the core; `context` is the interrupted one, whose stack pointer tells whether the alternate stack is in use.
+unsafe fn run(t: *mut Thread, info: &SigInfo, action: &actions::Action, context: &mut UContext) {
     let signal = info[0] as u32;
     // SAFETY: the caller's; stacks are the thread's own.
     unsafe {
         let id = &mut (*t).identity;
         let alt = id.alt_stack;
-        let on_alt = alt.size != 0 && (alt.base..alt.base + alt.size).contains(&below);
+        let on_alt = alt.size != 0 && (alt.base..alt.base + alt.size).contains(&stack_pointer());
         let use_alt = action.flags & l::SA_ONSTACK as u64 != 0 && alt.size != 0 && !on_alt;
-        let top = if use_alt { alt.base + alt.size } else { below - 2 * crate::entry::RED_ZONE };
         if use_alt && alt.flags & AUTODISARM != 0 {
             id.alt_stack.size = 0;
         }
-        let frame = (((top - size_of::<SignalFrame>()) & !15) - 8) as *mut SignalFrame;
-        (*frame).restorer = kernel::restore as *const () as usize;
-        (*frame).context = *context;
-        (*frame).info = *info;
         let mask = id.sig_mask.load(Ordering::Relaxed);
-        (*frame).context.mask = if id.sig_restore_mask_set { id.sig_restore_mask } else { mask };
+        let mut frame = SignalFrame { restorer: kernel::restore as *const () as usize, context: *context, info: *info };
+        frame.context.mask = if id.sig_restore_mask_set { id.sig_restore_mask } else { mask };
         id.sig_restore_mask_set = false;
-        (*frame).context.stack = super::context::Stack {
+        frame.context.stack = super::context::Stack {
             base: alt.base,
             flags: if alt.size == 0 { 2 } else { i32::from(on_alt) },
             size: alt.size,
@@ -187,20 +183,22 @@ unsafe fn run(t: *mut Thread, info: &SigInfo, action: &actions::Action, context:
         let own = if action.flags & l::SA_NODEFER as u64 != 0 { 0 } else { bit(signal) };
         id.sig_mask.store(mask | action.mask | own, Ordering::Relaxed);
         let extended = (*t).extended;
+        let recover = core::mem::replace(&mut (*t).recover, 0);
         let mut area = Extended::new();
         if extended {
             arch::save_extended(area.as_mut_ptr());
         }
         (*worker()).in_core.store(0, Ordering::Relaxed);
-        call(frame, action.handler, signal, &raw mut (*frame).info, &raw mut (*frame).context);
+        call(&mut frame, action.handler, signal, if use_alt { alt.base + alt.size } else { 0 });
         // Another worker, perhaps.
         (*worker()).in_core.store(1, Ordering::Relaxed);
         if extended {
             arch::restore_extended(area.as_ptr());
         }
         (*t).extended = extended;
+        (*t).recover = recover;
         let floats = context.regs.floats;
-        *context = (*frame).context;
+        *context = frame.context;
         context.regs.floats = floats;
         set_mask(t, context.mask);
         if use_alt && alt.flags & AUTODISARM != 0 {
@@ -224,16 +222,11 @@ pub unsafe fn set_mask(t: *mut Thread, mask: u64) {
     }
 }
 
-/// Calls a handler on the stack of `frame`, whose first word is the address of the sigreturn instructions: to an unwinder
-/// the handler's caller was called by them, with the interrupted context above.
+/// Calls a handler. `source` is copied below the stack pointer, or below `top` if that is not 0; its first word is the
+/// address of the sigreturn instructions, so that to an unwinder the handler's caller was called by them, with the
+/// interrupted context above. What the handler changed is copied back.
 #[unsafe(naked)]
-unsafe extern "C" fn call(
-    frame: *mut SignalFrame,
-    handler: usize,
-    signal: u32,
-    info: *mut SigInfo,
-    context: *mut UContext,
-) {
+unsafe extern "C" fn call(source: *mut SignalFrame, handler: usize, signal: u32, top: usize) {
     naked_asm!(
         ".cfi_startproc",
         "push rbp",
@@ -246,15 +239,34 @@ unsafe extern "C" fn call(
         "stmxcsr [rsp]",
         "fnstcw [rsp + 4]",
         "mov rbx, rsp",
-        "mov rax, rsi",
-        "mov rsp, rdi",
+        "mov r12, rdi",
+        "mov r13, rsi",
+        "mov r14d, edx",
+        "lea rax, [rsp - 128]",
+        "test rcx, rcx",
+        "cmovnz rax, rcx",
+        "sub rax, {size}",
+        "and rax, -16",
+        "sub rax, 8",
+        "mov r15, rax",
+        "mov rsp, rax",
         ".cfi_def_cfa rsp, 8",
+        "mov rdi, rax",
+        "mov rsi, r12",
+        "mov ecx, {size}",
+        "rep movsb",
         "sub rsp, 8",
         ".cfi_adjust_cfa_offset 8",
-        "mov edi, edx",
-        "mov rsi, rcx",
-        "mov rdx, r8",
-        "call rax",
+        "mov edi, r14d",
+        "lea rsi, [r15 + {info}]",
+        "lea rdx, [r15 + 8]",
+        "xor eax, eax",
+        "call r13",
+        "cld",
+        "mov rdi, r12",
+        "mov rsi, r15",
+        "mov ecx, {size}",
+        "rep movsb",
         "mov rsp, rbx",
         "ldmxcsr [rsp]",
         "fldcw [rsp + 4]",
@@ -267,5 +279,7 @@ unsafe extern "C" fn call(
         "pop rbp",
         "ret",
         ".cfi_endproc",
+        size = const size_of::<SignalFrame>(),
+        info = const core::mem::offset_of!(SignalFrame, info),
     )
 }

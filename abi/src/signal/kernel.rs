@@ -67,6 +67,55 @@ unsafe extern "C" fn probe_failed() {
     naked_asm!("mov rax, -1", "ret")
 }
 
+/// A system call that returns EINTR without being made if `*attention` is set: a kick that comes before the kernel sleeps
+/// must not be lost, so the handler moves a thread that it finds between the look and the call past it.
+#[unsafe(naked)]
+unsafe extern "C" fn guarded(attention: *const AtomicBool, args: *const [usize; 6], number: usize) -> isize {
+    naked_asm!(
+        "mov r11, rdi",
+        "mov rax, rdx",
+        "mov rdi, [rsi]",
+        "mov rdx, [rsi + 16]",
+        "mov r10, [rsi + 24]",
+        "mov r8, [rsi + 32]",
+        "mov r9, [rsi + 40]",
+        "mov rsi, [rsi + 8]",
+        ".globl heddle_guarded_start",
+        ".hidden heddle_guarded_start",
+        "heddle_guarded_start:",
+        "cmp byte ptr [r11], 0",
+        "jne heddle_guarded_out",
+        ".globl heddle_guarded_call",
+        ".hidden heddle_guarded_call",
+        "heddle_guarded_call:",
+        "syscall",
+        "ret",
+        ".globl heddle_guarded_out",
+        ".hidden heddle_guarded_out",
+        "heddle_guarded_out:",
+        "mov rax, -4", // EINTR
+        "ret",
+    )
+}
+
+unsafe extern "C" {
+    #[link_name = "heddle_guarded_start"]
+    safe static GUARDED_START: u8;
+    #[link_name = "heddle_guarded_call"]
+    safe static GUARDED_CALL: u8;
+    #[link_name = "heddle_guarded_out"]
+    safe static GUARDED_OUT: u8;
+}
+
+/// Makes a system call that a signal for `t` interrupts, even one that comes just before the kernel sleeps.
+///
+/// # Safety
+/// The current thread; the program's call.
+pub unsafe fn interruptible(t: *const Thread, number: usize, args: &[usize; 6]) -> isize {
+    // SAFETY: the caller's; the flag lives in the control block.
+    unsafe { guarded(&raw const (*t).attention, args, number) }
+}
+
 /// Sends the worker with kernel id `tid` a kick.
 pub fn kick(tid: i32) {
     // SAFETY: the signal's handler is ours.
@@ -135,13 +184,30 @@ unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UC
             }
             return;
         }
+        if signal == KICK && (*info)[1] as u32 as i32 == 0 {
+            report::dump(); // somebody outside wants to know: kill -33
+            return;
+        }
         let t = (*w).current;
         let in_core = (*w).in_core.load(Ordering::Relaxed) != 0;
         if is_fault(signal, &*info) {
             fault(w, signal, &*info, &mut *context, in_core);
             return;
         }
+        if t.is_null() && (*w).asleep.load(Ordering::Relaxed) != 0 {
+            if signal != KICK {
+                // Without its processor, so that what becomes runnable is injected, and somebody woken for it.
+                let p = core::mem::replace(&mut (*w).processor, core::ptr::null());
+                route(signal, &*info);
+                (*w).processor = p;
+            }
+            return;
+        }
         if in_core || t.is_null() {
+            let rip = (*context).regs.rip as usize;
+            if (&raw const GUARDED_START as usize..=&raw const GUARDED_CALL as usize).contains(&rip) {
+                (*context).regs.rip = &raw const GUARDED_OUT as u64;
+            }
             if signal != KICK {
                 inbox_add(w, &*info);
             }
@@ -227,6 +293,14 @@ unsafe fn fault(w: *mut Worker, signal: u32, info: &SigInfo, context: &mut UCont
             return;
         }
         let t = (*w).current;
+        if in_core && !t.is_null() && (*t).recover != 0 && matches!(signal, l::SIGSEGV | l::SIGBUS) {
+            // The core touched the program's memory for a system call, holding no lock: the call fails with EFAULT.
+            context.regs.rbx = (*t).recover as u64;
+            context.regs.rsp = crate::entry::saved_registers((*t).recover) as u64;
+            context.regs.rip = crate::entry::abandon as *const () as u64;
+            (*t).recover = 0;
+            return;
+        }
         let action = actions::get(signal);
         let blocked = !t.is_null() && (*t).identity.sig_mask.load(Ordering::Relaxed) & bit(signal) != 0;
         if t.is_null() || in_core || blocked || action.handler <= IGNORE {

@@ -207,13 +207,10 @@ pub unsafe fn alert(t: *mut Thread) {
             ready(t);
             return;
         }
-        for p in RT.processors() {
-            let w = p.worker.load(Ordering::Relaxed);
-            // A racy look: a thread that is switched in after it looks at `attention` when it leaves the core.
-            if !w.is_null() && (&raw const (*w).current).read_volatile() == t {
-                super::kernel::kick((*w).tid.load(Ordering::Relaxed));
-                return;
-            }
+        // It runs, or is about to: a thread that is switched in after this looks at `attention` when it leaves the core.
+        let w = (*t).worker.load(Ordering::Relaxed).cast::<heddle_core::sched::Worker>();
+        if !w.is_null() && (*t).context.on_cpu.load(Ordering::Relaxed) != 0 {
+            super::kernel::kick((*w).tid.load(Ordering::Relaxed));
         }
     }
 }

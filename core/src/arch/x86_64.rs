@@ -7,7 +7,7 @@
 //!   higher addresses
 //!   | return address of switch      |
 //!   | rbp rbx r12 r13 r14 r15       |
-//!   | MXCSR (4 bytes), x87 CW (4)   |  <- Context::sp
+//!   | MXCSR (4), x87 CW (2), SW (2) |  <- Context::sp
 //! ```
 //!
 //! A fresh context looks the same; its return address is `context_start`, which calls the function in r12 with the
@@ -62,8 +62,9 @@ pub unsafe extern "C" fn switch(from: *mut Context, to: *mut Context) {
         "sub rsp, 8",
         "stmxcsr [rsp]",
         "fnstcw [rsp + 4]",
+        "fnstsw [rsp + 6]",
         "mov r8d, [rsp]",
-        "movzx r9d, word ptr [rsp + 4]",
+        "mov r9d, [rsp + 4]",
         "mov [rdi], rsp",
         "mov rsp, [rsi]",
         // From here the old stack may be picked up by another worker.
@@ -72,9 +73,23 @@ pub unsafe extern "C" fn switch(from: *mut Context, to: *mut Context) {
         "cmp r8d, [rsp]",
         "je 2f",
         "ldmxcsr [rsp]",
-        "2: cmp r9w, [rsp + 4]",
+        "2: mov eax, [rsp + 4]",
+        "cmp r9d, eax",
         "je 3f",
         "fldcw [rsp + 4]",
+        // The sticky exception flags (bits 0-5 of the status word, our bits 16-21) have no load instruction of their own.
+        "xor r9d, eax",
+        "test r9d, 0x3f0000",
+        "jz 3f",
+        "fnclex",
+        "test eax, 0x3f0000",
+        "jz 3f",
+        "shr eax, 16",
+        "sub rsp, 32",
+        "fnstenv [rsp]",
+        "mov [rsp + 4], ax",
+        "fldenv [rsp]",
+        "add rsp, 32",
         "3: add rsp, 8",
         "pop r15",
         "pop r14",
@@ -111,13 +126,14 @@ pub unsafe fn fresh_context(
     argument: *mut u8,
 ) {
     let top = (top as usize) & !15;
-    let (mut mxcsr, mut fcw) = (0u32, 0u16);
-    // SAFETY: stores the control words to two locals.
+    let (mut mxcsr, mut fcw, mut fsw) = (0u32, 0u16, 0u16);
+    // SAFETY: stores the control words and the status word to three locals.
     unsafe {
-        asm!("stmxcsr [{}]", "fnstcw [{}]", in(reg) &mut mxcsr, in(reg) &mut fcw, options(nostack));
+        asm!("stmxcsr [{}]", "fnstcw [{}]", "fnstsw [{}]",
+            in(reg) &mut mxcsr, in(reg) &mut fcw, in(reg) &mut fsw, options(nostack));
     }
     let words: [usize; 8] = [
-        mxcsr as usize | (fcw as usize) << 32,
+        mxcsr as usize | (fcw as usize) << 32 | (fsw as usize) << 48,
         0,                               // r15
         0,                               // r14
         argument as usize,               // r13

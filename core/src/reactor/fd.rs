@@ -132,6 +132,8 @@ impl Descriptors {
                 return Wait::Cannot(e);
             }
             w.registered = true;
+            // Something is known of it: see `forget`.
+            let _ = d.kind.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed);
         }
         // SAFETY: the caller's node, unlinked.
         unsafe {

@@ -1,9 +1,10 @@
 //! Going to sleep and being woken.
 
+use super::sleepers::Marks;
 use super::{Processor, Runtime};
 use crate::arch::ticks;
 use crate::clock::{self, NEVER};
-use crate::prim::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::prim::{AtomicU64, Ordering};
 use core::sync::atomic::AtomicBool;
 
 /// Most turns of polling before sleep; one turn is one look at the reactor, about a microsecond.
@@ -14,10 +15,9 @@ const PATIENCE_MIN: u32 = 2;
 const PAUSE_MIN: u64 = 1 << 17;
 const PAUSE_MAX: u64 = 1 << 24;
 
-/// How many workers sleep, how many search.
+/// Who sleeps, who searches, and when it is worth a notification.
 pub struct Sleepers {
-    sleeping: AtomicU32,
-    searching: AtomicU32,
+    marks: Marks,
     /// Some sleeper wakes at this time (CLOCK_MONOTONIC) at the latest; `NEVER` is always a safe value.
     deadline: AtomicU64,
     /// `ticks` of the last notification, and the pause that past ones have earned.
@@ -37,8 +37,7 @@ impl Sleepers {
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Self {
-            sleeping: AtomicU32::new(0),
-            searching: AtomicU32::new(0),
+            marks: Marks::new(),
             deadline: AtomicU64::new(NEVER),
             last: AtomicU64::new(0),
             pause: AtomicU64::new(PAUSE_MIN),
@@ -51,25 +50,30 @@ impl Sleepers {
     }
 
     pub(super) fn reset(&self) {
-        self.sleeping.store(0, Ordering::Relaxed);
-        self.searching.store(0, Ordering::Relaxed);
+        self.marks.reset();
         self.deadline.store(NEVER, Ordering::Relaxed);
     }
 
     /// How many workers sleep, as one look tells.
     #[inline]
     pub fn sleeping(&self) -> u32 {
-        self.sleeping.load(Ordering::Relaxed)
+        self.marks.sleeping()
+    }
+
+    /// To be called between making work visible and [`wake_if_needed`](Sleepers::wake_if_needed).
+    #[inline]
+    pub(super) fn pushed(&self) {
+        self.marks.pushed();
     }
 
     /// Wakes a sleeper if there is one and nobody searches. `sure`: there is more work than the caller's worker can run
     /// next; otherwise the notification is a guess (the caller may be about to park and run the thread itself), and
     /// guesses that came to nothing make the pause between guesses longer.
     ///
-    /// The caller has made the work visible and executed a SeqCst fence since.
+    /// The caller has made the work visible and called [`pushed`](Sleepers::pushed) since.
     #[inline]
     pub(super) fn wake_if_needed(&self, rt: &Runtime, sure: bool) {
-        if self.sleeping.load(Ordering::Relaxed) == 0 || self.searching.load(Ordering::Relaxed) != 0 {
+        if !self.marks.must_call() {
             return;
         }
         if !sure && ticks().wrapping_sub(self.last.load(Ordering::Relaxed)) < self.pause.load(Ordering::Relaxed) {
@@ -81,21 +85,19 @@ impl Sleepers {
     /// Wakes a sleeper unless somebody searches already. The sleeper inherits the searcher's mark made here.
     #[cold]
     pub(super) fn wake(&self, rt: &Runtime) {
-        // AcqRel: the mark is handed over with the wake-up. pairs: sleep.searching
-        if self.searching.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-            return;
-        }
-        self.last.store(ticks(), Ordering::Relaxed);
-        if let Some(p) = super::worker::my_processor() {
-            p.counters.notifications.add(1);
-        }
-        rt.reactor.wake();
+        self.marks.call(|| {
+            self.last.store(ticks(), Ordering::Relaxed);
+            if let Some(p) = super::worker::my_processor() {
+                p.counters.notifications.add(1);
+            }
+            rt.reactor.wake();
+        });
     }
 
     /// A worker that switched to another thread has an earlier deadline than any sleeper knows of.
     #[inline]
     pub(super) fn new_deadline(&self, rt: &Runtime, p: &Processor) {
-        if self.sleeping.load(Ordering::Relaxed) != 0 && p.timers.next() < self.deadline.load(Ordering::Relaxed) {
+        if self.sleeping() != 0 && p.timers.next() < self.deadline.load(Ordering::Relaxed) {
             self.wake(rt);
         }
     }
@@ -107,25 +109,15 @@ impl Sleepers {
             let longer = (self.pause.load(Ordering::Relaxed) * 2).min(PAUSE_MAX);
             self.pause.store(longer, Ordering::Relaxed);
         }
-        // SeqCst: from here on pushers wake sleepers themselves; what was pushed before is seen by the look that follows
-        // (found: below; not found: before sleeping). pairs: sleep.searching
-        let last = self.searching.fetch_sub(1, Ordering::SeqCst) == 1;
-        if found && last {
-            // The one who stops searching because it found something passes the search on if there is more.
-            fence(Ordering::SeqCst); // SeqCst: as in `sleep`. pairs: sleep.fence
-            if rt.any_runnable_twice() {
-                self.wake(rt);
-            }
+        if self.marks.stop_searching(found, || rt.any_runnable_twice()) {
+            self.wake(rt);
         }
     }
 
     /// The message for a sleeper reached a worker that was not asleep: give the mark back and send it on if needed.
     pub(super) fn message_taken(&self, rt: &Runtime) {
-        // SeqCst: as in stop_searching. pairs: sleep.searching
-        self.searching.fetch_sub(1, Ordering::SeqCst);
-        fence(Ordering::SeqCst); // SeqCst: as in `sleep`. pairs: sleep.fence
-        if rt.any_runnable_twice() {
-            self.wake_if_needed(rt, true);
+        if self.marks.message_taken(|| rt.any_runnable_twice()) {
+            self.wake(rt);
         }
     }
 }
@@ -168,9 +160,7 @@ impl Runtime {
         let s = &self.sleepers;
         // One searcher at a time is enough on small machines, a few on big ones.
         let limit = (self.processors().len() as u32 / 4).max(1);
-        if s.searching.load(Ordering::Relaxed) < limit {
-            // AcqRel: as in wake. pairs: sleep.searching
-            s.searching.fetch_add(1, Ordering::AcqRel);
+        if s.marks.start_searching(limit) {
             // SAFETY: the caller's.
             if let Some(r) = unsafe { self.search(p) } {
                 return r;
@@ -191,8 +181,8 @@ impl Runtime {
             // SAFETY: the caller's: inside the core.
             let (n, message) = if found.is_some() { (0, false) } else { unsafe { self.poll_reactor(Some(0)) } };
             if message {
-                // We are the searcher that was called for; give the second mark back.
-                s.searching.fetch_sub(1, Ordering::Relaxed);
+                // We are the searcher that was called for.
+                s.marks.message_while_searching();
             }
             // SAFETY: as above.
             if found.is_some() || n > 0 || unsafe { self.expire_all() } > 0 || !p.queue.is_empty() {
@@ -224,21 +214,27 @@ impl Runtime {
 
     unsafe fn sleep(&self, p: &Processor) -> Option<*mut crate::thread::Thread> {
         let s = &self.sleepers;
-        s.sleeping.fetch_add(1, Ordering::Relaxed);
-        // SeqCst: either a pusher sees us asleep or we see what it pushed (README.md). pairs: sleep.fence
-        fence(Ordering::SeqCst);
-        if self.inject_len.load(Ordering::Relaxed) != 0 || !p.queue.is_empty() || self.any_runnable_twice() {
-            s.sleeping.fetch_sub(1, Ordering::Relaxed);
+        if !s.marks.fall_asleep(|| !p.queue.is_empty() || self.any_runnable_twice()) {
+            // The monitor may have counted us.
+            self.monitor.worker_wakes();
             return self.take_injected(p).or_else(|| self.steal(p, false));
         }
         let deadline = self.next_deadline();
         let timeout = if deadline == NEVER { None } else { Some(deadline.saturating_sub(clock::now())) };
         s.deadline.fetch_min(deadline, Ordering::Relaxed);
         // A deadline armed between the look and the store is seen by its worker's check or by the monitor.
-        // SAFETY: the caller's: inside the core.
-        let (_, message) = unsafe { self.poll_reactor(timeout) };
+        let w = super::worker();
+        // SAFETY: the caller's: inside the core; our own record.
+        let (_, message) = unsafe {
+            (*w).asleep.store(1, Ordering::Relaxed);
+            // A signal that arrives before this is found by the look below; one that arrives after it is routed by the
+            // handler itself, which wakes us if there is something to do.
+            core::sync::atomic::compiler_fence(Ordering::SeqCst); // SeqCst: for signals on this kernel thread. pairs: worker.asleep
+            let timeout = if (*w).attention.load(Ordering::Relaxed) != 0 { Some(0) } else { timeout };
+            self.poll_reactor(timeout)
+        };
         s.deadline.store(NEVER, Ordering::Relaxed);
-        s.sleeping.fetch_sub(1, Ordering::Relaxed);
+        s.marks.awake();
         self.monitor.worker_wakes();
         // SAFETY: as above.
         unsafe { self.expire_all() };

@@ -5,10 +5,13 @@
 //! counters. There are as many processors as CPUs the process may use; a worker needs one to run threads, and loses it
 //! when it is stuck in the kernel while there is work (hand-off).
 
+mod holder;
 mod idle;
 mod monitor;
+mod sleepers;
 mod worker;
 
+pub use holder::Holder;
 pub use idle::Sleepers;
 pub use monitor::Monitor;
 pub use worker::{
@@ -20,7 +23,6 @@ use crate::clock;
 use crate::counters::{Counters, Sum};
 use crate::lock::SpinLock;
 use crate::park::{Reason, Ticket};
-use crate::prim::fence;
 use crate::reactor::fd::Descriptors;
 use crate::reactor::{BATCH, Event, Reactor, WAKE};
 use crate::runq::RunQueue;
@@ -33,11 +35,6 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsiz
 /// Processors that one process can have.
 pub const MAX_PROCESSORS: usize = 1024;
 
-/// A processor is run by a worker.
-pub const RUNNING: u32 = 0;
-/// Its worker is inside a system call that may block.
-pub const IN_KERNEL: u32 = 1;
-
 /// The right to run threads, and what goes with it.
 #[repr(align(64))]
 pub struct Processor {
@@ -45,8 +42,8 @@ pub struct Processor {
     pub queue: RunQueue<Thread>,
     /// Deadlines of threads that parked here.
     pub timers: Timers,
-    /// [`RUNNING`] or [`IN_KERNEL`].
-    pub state: AtomicU32,
+    /// Whether its worker is inside a system call that may block.
+    pub holder: Holder,
     /// Counts switches; the monitor sees by it whether a thread has been running for long.
     pub tick: AtomicU32,
     /// The worker that holds it.
@@ -77,6 +74,8 @@ unsafe impl Send for Inject {}
 pub struct Hooks {
     /// A new worker runs its first instructions on its own kernel thread, signals blocked.
     pub worker_started: unsafe fn(&mut Worker),
+    /// Signals arrived while the worker was in the core: see to them. No locks are held.
+    pub attend: unsafe fn(*mut Worker),
     /// Ask the kernel thread `tid` to let its thread be preempted.
     pub preempt: unsafe fn(tid: i32),
 }
@@ -220,7 +219,7 @@ impl Runtime {
                 p.add(i as usize).write(Processor {
                     queue: RunQueue::new(),
                     timers: Timers::new(),
-                    state: AtomicU32::new(RUNNING),
+                    holder: Holder::new(),
                     tick: AtomicU32::new(0),
                     worker: AtomicPtr::new(core::ptr::null_mut()),
                     armed: AtomicBool::new(false),
@@ -286,6 +285,11 @@ impl Runtime {
         }
     }
 
+    /// How many threads wait in the queue that all workers look at.
+    pub fn injected(&self) -> usize {
+        self.inject_len.load(Ordering::Relaxed)
+    }
+
     /// The sum of all processors' counters.
     pub fn counters(&self) -> Sum {
         let mut sum = Sum::default();
@@ -314,8 +318,7 @@ impl Runtime {
             q.tail = thread;
             self.inject_len.fetch_add(1, Ordering::Relaxed);
         }
-        // SeqCst: see the proof in README.md, step "push fence". pairs: sleep.fence
-        fence(Ordering::SeqCst);
+        self.sleepers.pushed();
         self.sleepers.wake_if_needed(self, true);
     }
 
@@ -402,6 +405,11 @@ impl Runtime {
     unsafe fn poll_reactor(&self, timeout: Option<u64>) -> (usize, bool) {
         let mut events = [Event { events: 0, data: 0 }; BATCH];
         let n = self.reactor.poll(&mut events, timeout);
+        let w = worker::worker();
+        if !w.is_null() {
+            // SAFETY: our own record.
+            unsafe { (*w).asleep.store(0, Ordering::Relaxed) };
+        }
         let (mut threads, mut message) = (0, false);
         for e in &events[..n] {
             let (data, what) = (e.data, e.events);
@@ -433,8 +441,7 @@ pub unsafe fn ready(thread: *mut Thread) {
         match worker::my_processor() {
             Some(p) => {
                 RT.enqueue(p, thread);
-                // SeqCst: see the proof in README.md, step "push fence". pairs: sleep.fence
-                fence(Ordering::SeqCst);
+                RT.sleepers.pushed();
                 RT.sleepers.wake_if_needed(&RT, p.queue.len() > 1);
             }
             None => RT.inject(thread),

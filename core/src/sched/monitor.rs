@@ -4,17 +4,21 @@
 //! others wait, fires deadlines and polls the reactor when all workers are busy, and wakes a sleeper for work that a
 //! guess left lying. While every worker sleeps it sleeps too, without a timeout.
 
-use super::{IN_KERNEL, MAX_PROCESSORS, RT, worker};
+use super::sleepers::Doze;
+use super::{MAX_PROCESSORS, RT, worker};
 use crate::clock;
 use crate::mem;
-use crate::prim::fence;
 use crate::sys::linux as l;
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 const STACK: usize = 64 * 1024;
 /// Shortest and longest pause between two looks, in nanoseconds.
 const PAUSE_MIN: u64 = 500_000;
 const PAUSE_MAX: u64 = 5_000_000;
+/// Deadlines may be this late before the monitor fires them, in nanoseconds.
+const LATE: u64 = 100_000;
+/// How long a thread may have run when one that the monitor had to wake takes its place, in nanoseconds.
+const LATE_SLICE: u64 = 2_000_000;
 /// Looks that find all workers asleep before the monitor sleeps itself.
 const QUIET: u32 = 20;
 
@@ -22,8 +26,7 @@ const QUIET: u32 = 20;
 pub struct Monitor {
     tid: AtomicI32,
     slice: AtomicU64,
-    /// 1 while the monitor sleeps without a timeout.
-    asleep: AtomicU32,
+    doze: Doze,
     stack: AtomicU64,
 }
 
@@ -39,7 +42,7 @@ impl Monitor {
         Self {
             tid: AtomicI32::new(0),
             slice: AtomicU64::new(10_000_000),
-            asleep: AtomicU32::new(0),
+            doze: Doze::new(),
             stack: AtomicU64::new(0),
         }
     }
@@ -65,20 +68,16 @@ impl Monitor {
 
     pub(super) fn reset(&self) {
         self.tid.store(0, Ordering::Relaxed);
-        self.asleep.store(0, Ordering::Relaxed);
+        self.doze.reset();
     }
 
-    /// A worker has something to do again.
+    /// A worker that was counted asleep is awake again.
     #[inline]
     pub(super) fn worker_wakes(&self) {
-        // SeqCst: a worker counts itself awake, then reads `asleep`; the monitor writes `asleep`, then counts the
-        // sleepers. One of them sees the other (store buffering). pairs: monitor.sleep
-        fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) != 0 {
-            self.asleep.store(0, Ordering::Relaxed);
-            // SAFETY: the word is ours.
-            unsafe { sys!(l::__NR_futex, self.asleep.as_ptr(), l::FUTEX_WAKE | l::FUTEX_PRIVATE_FLAG, 1, 0, 0, 0) };
-        }
+        // SAFETY: the word is ours.
+        self.doze.disturb(|word| unsafe {
+            sys!(l::__NR_futex, word.as_ptr(), l::FUTEX_WAKE | l::FUTEX_PRIVATE_FLAG, 1, 0, 0, 0);
+        });
     }
 }
 
@@ -102,14 +101,10 @@ unsafe extern "C" fn monitor_start(seen: *mut u8) -> ! {
             pause = PAUSE_MAX;
             quiet += 1;
             if quiet >= QUIET {
-                m.asleep.store(1, Ordering::Relaxed);
-                // SeqCst: see `worker_wakes`. pairs: monitor.sleep
-                fence(Ordering::SeqCst);
-                if RT.sleepers.sleeping() as usize == n {
-                    // SAFETY: the word is ours.
-                    unsafe { sys!(l::__NR_futex, m.asleep.as_ptr(), l::FUTEX_WAIT | l::FUTEX_PRIVATE_FLAG, 1, 0, 0, 0) };
-                }
-                m.asleep.store(0, Ordering::Relaxed);
+                // SAFETY: the word is ours.
+                m.doze.doze(|| RT.sleepers.sleeping() as usize == n, |word| unsafe {
+                    sys!(l::__NR_futex, word.as_ptr(), l::FUTEX_WAIT | l::FUTEX_PRIVATE_FLAG, 1, 0, 0, 0);
+                });
                 quiet = 0;
                 pause = PAUSE_MIN;
             }
@@ -119,6 +114,13 @@ unsafe extern "C" fn monitor_start(seen: *mut u8) -> ! {
         // SAFETY: the array is the monitor's own.
         let found = unsafe { look(seen, m.slice.load(Ordering::Relaxed)) };
         pause = if found { PAUSE_MIN } else { (pause * 2).min(PAUSE_MAX) };
+        // While all workers are busy the monitor keeps the deadlines.
+        if RT.sleepers.sleeping() == 0 {
+            let next = RT.next_deadline();
+            if next != clock::NEVER {
+                pause = pause.min((next + LATE).saturating_sub(clock::now()).max(PAUSE_MIN / 5));
+            }
+        }
     }
 }
 
@@ -126,13 +128,15 @@ unsafe extern "C" fn monitor_start(seen: *mut u8) -> ! {
 unsafe fn look(seen: *mut Seen, slice: u64) -> bool {
     let now = clock::now();
     let mut found = false;
+    // Threads became runnable that nobody but the monitor noticed; a busy worker should run them soon.
+    let mut late = false;
     let hooks = RT.hooks();
     // SAFETY: the monitor is inside the core and has no processor: what it makes runnable is injected.
     unsafe {
         let nobody_listens = RT.sleepers.sleeping() == 0;
         for p in RT.processors() {
-            if p.timers.next().saturating_add(100_000) < now {
-                found |= RT.expire(p, now) > 0;
+            if p.timers.next().saturating_add(LATE) <= now {
+                late |= RT.expire(p, now) > 0;
             }
         }
         if nobody_listens {
@@ -140,8 +144,9 @@ unsafe fn look(seen: *mut Seen, slice: u64) -> bool {
             if message {
                 RT.sleepers.message_taken(&RT);
             }
-            found |= n > 0;
+            late |= n > 0;
         }
+        found |= late;
         for p in RT.processors() {
             let s = &mut *seen.add(p.index as usize);
             let tick = p.tick.load(Ordering::Relaxed);
@@ -150,7 +155,7 @@ unsafe fn look(seen: *mut Seen, slice: u64) -> bool {
                 continue;
             }
             let waiting = !p.queue.is_empty() || RT.inject_len.load(Ordering::Relaxed) != 0;
-            if p.state.load(Ordering::Relaxed) == IN_KERNEL {
+            if p.holder.is_in_kernel() {
                 // Stuck since the last look at least. Somebody must run what waits, and somebody must hear the reactor.
                 if (waiting || RT.sleepers.sleeping() == 0) && s.since + PAUSE_MIN / 2 < now {
                     found |= worker::hand_off(p);
@@ -161,7 +166,8 @@ unsafe fn look(seen: *mut Seen, slice: u64) -> bool {
                     RT.sleepers.wake_if_needed(&RT, true);
                     found = true;
                 }
-                if now - s.since >= slice {
+                if now - s.since >= if late { LATE_SLICE.min(slice) } else { slice } {
+                    late = false;
                     let w = p.worker.load(Ordering::Relaxed);
                     if !w.is_null() {
                         (hooks.preempt)((*w).tid.load(Ordering::Relaxed));

@@ -4,7 +4,7 @@
 //! A worker record is reached through GS base by the kernel thread it belongs to; other kernel threads touch only its
 //! atomic fields. The switching functions run inside the core, where no preemption happens.
 
-use super::{IN_KERNEL, Processor, RT, RUNNING, take_context};
+use super::{Processor, RT, take_context};
 use crate::arch::{self, Context, EXTENDED_SIZE, Extended, fresh_context, switch, ticks};
 use crate::mem;
 use crate::park::Reason;
@@ -38,6 +38,8 @@ pub struct Worker {
     pub tid: AtomicI32,
     /// Lowest address of the stack for signal frames.
     pub signal_stack: usize,
+    /// Not 0 while asleep in the reactor: no lock is held, nothing is half done.
+    pub asleep: AtomicU8,
     scheduler: Context,
     /// To be run after the next switch, on the new side: a thread's last act.
     last_act: Option<unsafe fn(*mut u8)>,
@@ -103,6 +105,7 @@ pub(super) unsafe fn adopt(main: *mut Thread, p: &Processor) -> Result<(), i32> 
     // SAFETY: the record is fresh; this kernel thread runs main.
     unsafe {
         (*w).current = main;
+        (*main).worker.store(w.cast(), Ordering::Relaxed);
         (*w).tid.store(sys!(l::__NR_gettid) as i32, Ordering::Relaxed);
         (*main).context.on_cpu.store(1, Ordering::Relaxed);
         arch::set_worker_pointer(w as usize);
@@ -182,6 +185,9 @@ pub unsafe extern "C" fn sched_loop_entry(w: *mut u8) -> ! {
             if (*w).processor.is_null() {
                 wait_for_processor(w);
             }
+            if (*w).attention.load(Ordering::Relaxed) != 0 {
+                (RT.hooks().attend)(w);
+            }
             let p = &*(*w).processor;
             let Some(t) = pick(p).or_else(|| RT.idle(p)) else { continue };
             run(w, &raw mut (*w).scheduler, t);
@@ -239,6 +245,7 @@ unsafe fn run(w: *mut Worker, from: *mut Context, t: *mut Thread) {
         p.tick.store(p.tick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         p.counters.switches.add(1);
         (*w).current = t;
+        (*t).worker.store(w.cast(), Ordering::Relaxed);
         arch::set_thread_pointer((*t).thread_pointer);
         switch(from, &raw mut (*t).context);
         finish_switch();
@@ -403,13 +410,9 @@ pub unsafe fn blocking<R>(call: impl FnOnce() -> R) -> R {
             return call();
         }
         let p = &*(*w).processor;
-        // Release: the monitor that takes the processor away sees the queue as we left it. pairs: processor.state
-        p.state.store(IN_KERNEL, Ordering::Release);
+        p.holder.enter(w as usize);
         let r = call();
-        // Acquire: if it was taken and given back, see what its holders did. pairs: processor.state
-        if p.state.compare_exchange(IN_KERNEL, RUNNING, Ordering::Acquire, Ordering::Relaxed).is_err()
-            || !core::ptr::eq(p.worker.load(Ordering::Relaxed), w)
-        {
+        if !p.holder.back(w as usize) {
             lost_processor(w);
         }
         r
@@ -479,9 +482,7 @@ pub(super) unsafe fn hand_off(p: &Processor) -> bool {
     }
     // SAFETY: a spare worker waits for this; until it is given a processor only we know it.
     unsafe {
-        // Only the holder sets IN_KERNEL and only the monitor takes it away.
-        // AcqRel: see the queue as its worker left it; the new worker gets it through `given`. pairs: processor.state
-        if p.state.compare_exchange(IN_KERNEL, RUNNING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        if !p.holder.take() {
             let mut spares = RT.spares.lock();
             (*spare).next = *spares;
             *spares = spare;

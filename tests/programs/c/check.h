@@ -36,6 +36,11 @@ __attribute__((noreturn, format(printf, 3, 4), unused)) static void check_failed
   _exit(1);
 }
 
+#ifndef CHECK_LEAVES_STDOUT
+/* Lines go out as they are printed, so that one who hangs has told how far it came. */
+__attribute__((constructor, unused)) static void check_line_buffered(void) { setvbuf(stdout, 0, _IOLBF, 0); }
+#endif
+
 #define CHECK(condition)                                                                          \
   do {                                                                                            \
     if (!(condition)) check_failed(__FILE__, __LINE__, "failed: %s", #condition);                 \

@@ -5,6 +5,9 @@
 #include <cstdlib>
 #include <unistd.h>
 
+// Lines go out as they are printed, so that one who hangs has told how far it came.
+static const int line_buffered = std::setvbuf(stdout, nullptr, _IOLBF, 0);
+
 #define CHECK(...)                                                                     \
   do {                                                                                 \
     if (!(__VA_ARGS__)) {                                                              \

@@ -201,7 +201,11 @@ impl Job {
             }
         };
         // Cargo's LD_LIBRARY_PATH is for the test binary, not for the program; a fixed locale keeps messages comparable.
-        command.env_remove("LD_LIBRARY_PATH").env("LC_ALL", "C").env("PYTHONWARNINGS", "ignore");
+        command
+            .env_remove("LD_LIBRARY_PATH")
+            .env("LC_ALL", "C")
+            .env("PYTHONWARNINGS", "ignore")
+            .env("PYTHONUNBUFFERED", "1");
         command.envs(self.env.iter().map(|(k, v)| (k, v)));
         command
     }
@@ -429,7 +433,10 @@ fn excerpt(bytes: &[u8]) -> String {
 
 /// The counted skip of a test whose tool is not there.
 pub fn skip(name: &str, reason: &str) {
-    assert!(std::env::var_os("HEDDLE_NO_SKIP").is_none_or(|v| v != "1"), "SKIPPED {name}: {reason}, with HEDDLE_NO_SKIP=1");
+    assert!(
+        std::env::var_os("HEDDLE_NO_SKIP").is_none_or(|v| v != "1"),
+        "SKIPPED {name}: {reason}, with HEDDLE_NO_SKIP=1"
+    );
     static SKIPPED: AtomicUsize = AtomicUsize::new(0);
     let count = SKIPPED.fetch_add(1, Ordering::Relaxed) + 1;
     // To the file behind stderr: the test runner keeps what a passing test prints through `eprintln!`.
@@ -498,8 +505,14 @@ impl Language {
             let works = *OPENMP.get_or_init(|| {
                 let scratch = Scratch::new("openmp");
                 let source = scratch.path().join("probe.c");
-                fs::write(&source, "#include <omp.h>\nint main(void) { return omp_get_max_threads() < 1; }\n").expect("write");
-                let cc = Command::new("cc").arg("-fopenmp").arg(&source).arg("-o").arg(scratch.path().join("probe")).output();
+                fs::write(&source, "#include <omp.h>\nint main(void) { return omp_get_max_threads() < 1; }\n")
+                    .expect("write");
+                let cc = Command::new("cc")
+                    .arg("-fopenmp")
+                    .arg(&source)
+                    .arg("-o")
+                    .arg(scratch.path().join("probe"))
+                    .output();
                 cc.is_ok_and(|out| out.status.success())
             });
             if !works {
@@ -514,9 +527,11 @@ fn modified(path: &Path) -> SystemTime {
     fs::metadata(path).and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// Compiles `source` to `output` with `compiler`, unless what is there is newer than the source and its header.
+/// Compiles `source` to `output` with `compiler`, unless what is there is newer than the source, headers and flags.
 fn compile(compiler: &str, flags: &[&str], source: &Path, output: &Path) {
-    let newest = modified(source).max(modified(&programs_dir().join("c/check.h"))).max(modified(Path::new(file!())));
+    let ours = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let others = ["programs/c/check.h", "programs/cpp/check.hpp", "tests/harness/mod.rs"];
+    let newest = others.iter().map(|path| modified(&ours.join(path))).fold(modified(source), Ord::max);
     if modified(output) > newest {
         return;
     }
@@ -547,7 +562,9 @@ pub fn build(language: Language, name: &str) -> Vec<OsString> {
             let flags = ["-std=gnu17", "-O2", "-g", "-Wall", "-Wextra", "-pthread", "-rdynamic"];
             compile("cc", &flags, &source, &output);
         }
-        Language::OpenMp => compile("cc", &["-std=gnu17", "-O2", "-g", "-Wall", "-Wextra", "-fopenmp"], &source, &output),
+        Language::OpenMp => {
+            compile("cc", &["-std=gnu17", "-O2", "-g", "-Wall", "-Wextra", "-fopenmp"], &source, &output)
+        }
         Language::Cpp => compile("c++", &["-std=c++20", "-O2", "-g", "-Wall", "-Wextra", "-pthread"], &source, &output),
         Language::Rust => compile("rustc", &["-O", "-g", "--edition", "2024"], &source, &output),
         Language::Python => return vec!["python3".into(), source.into()],
@@ -555,11 +572,11 @@ pub fn build(language: Language, name: &str) -> Vec<OsString> {
     vec![output.into()]
 }
 
-/// Builds `tests/programs/c/NAME.c` as a shared object.
-pub fn build_shared(name: &str) -> PathBuf {
+/// Builds a C file as a shared object.
+pub fn build_shared(language: Language, name: &str) -> PathBuf {
     let output = out_dir().join(format!("{name}.so"));
     let flags = ["-std=gnu17", "-O2", "-g", "-Wall", "-Wextra", "-pthread", "-shared", "-fPIC"];
-    compile("cc", &flags, &Language::C.source(name), &output);
+    compile("cc", &flags, &language.source(name), &output);
     output
 }
 
@@ -627,7 +644,7 @@ impl Program {
             return skip(self.name, &reason);
         }
         let mut argv = build(self.language, self.name);
-        argv.extend(self.shared.iter().map(|name| build_shared(name).into_os_string()));
+        argv.extend(self.shared.iter().map(|name| build_shared(Language::C, name).into_os_string()));
         argv.extend(self.args.iter().map(OsString::from));
         let mut job = Job::new(argv);
         for (name, value) in self.env {

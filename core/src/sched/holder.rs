@@ -1,0 +1,61 @@
+//! Who may use a processor while its worker is in the kernel: the state word of the hand-off, apart from what it is used
+//! with, so that loom can check it (`models::hand_off`).
+//!
+//! # Protocol
+//! 1. The worker that holds a processor *enters* the kernel: `RUNNING -> its own address`.
+//! 2. The monitor may *take* the processor away: `address -> RUNNING`, and gives it to a spare worker.
+//! 3. The worker comes *back*: `its own address -> RUNNING`. If that fails the processor is another's.
+//!
+//! Steps 2 and 3 are exchanges of the same value, so exactly one succeeds. The mark is the worker's address and not a
+//! flag: after a hand-off the new holder may itself be in the kernel when the old one comes back, which must not take its
+//! successor's mark for its own.
+
+use crate::prim::{AtomicUsize, Ordering};
+
+const RUNNING: usize = 0;
+
+/// The state word.
+pub struct Holder(AtomicUsize);
+
+impl Default for Holder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Holder {
+    /// The holder is not in the kernel.
+    pub fn new() -> Self {
+        Self(AtomicUsize::new(RUNNING))
+    }
+
+    /// Whether the holder is inside a system call that may block, as one look tells.
+    #[inline]
+    pub fn is_in_kernel(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != RUNNING
+    }
+
+    /// The holder, known by the address `worker`, enters the kernel.
+    #[inline]
+    pub fn enter(&self, worker: usize) {
+        // Release: the monitor that takes the processor away sees the queue as we left it. pairs: processor.state
+        self.0.store(worker, Ordering::Release);
+    }
+
+    /// The worker that entered comes back. Returns whether the processor is still its own.
+    #[must_use]
+    #[inline]
+    pub fn back(&self, worker: usize) -> bool {
+        // Acquire: nothing that needs the processor is done before it is known to be ours. pairs: processor.state
+        self.0.compare_exchange(worker, RUNNING, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// The monitor takes the processor away from a holder in the kernel. Returns whether it did.
+    #[must_use]
+    pub fn take(&self) -> bool {
+        // Only the holder sets its mark and only the monitor takes it away.
+        let mark = self.0.load(Ordering::Relaxed);
+        // Acquire: the queue as its worker left it; the new worker sees it through `given`. pairs: processor.state
+        mark != RUNNING && self.0.compare_exchange(mark, RUNNING, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+}
