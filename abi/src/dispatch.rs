@@ -32,9 +32,6 @@ pub unsafe extern "C" fn dispatch(frame: &mut Frame, extended: u64) -> usize {
         if w.is_null() {
             return outside(frame);
         }
-        if (*w).vforking.load(Ordering::Relaxed) != 0 {
-            return RAW_PLAIN; // the child of a vfork, on our memory
-        }
         let t = (*w).current;
         (*t).extended = extended != 0;
         (*t).recover = core::ptr::from_mut(frame) as usize;
@@ -74,6 +71,10 @@ unsafe fn finish(frame: &mut Frame, t: *mut Thread) -> usize {
 /// A kernel thread that is not ours, or a process in which no thread has been created yet.
 unsafe fn outside(frame: &mut Frame) -> usize {
     let args = frame.arguments();
+    // SAFETY: touches no memory.
+    if RT.is_started() && unsafe { sys!(l::__NR_getpid) } as i32 != signal::kernel::process() {
+        return RAW_PLAIN; // a child on our memory (vfork, posix_spawn): a process of its own
+    }
     // SAFETY: the program's call.
     let result = unsafe {
         match frame.rax as u32 {
@@ -102,6 +103,11 @@ unsafe fn outside(frame: &mut Frame) -> usize {
             l::__NR_munmap => memory::munmap(args),
             l::__NR_mprotect | l::__NR_pkey_mprotect => memory::mprotect(frame.rax as usize, args),
             l::__NR_mremap => memory::mremap(args),
+            l::__NR_madvise => memory::madvise(args),
+            l::__NR_mlockall => {
+                memory::before_lock_all();
+                return RAW_PLAIN;
+            }
             l::__NR_close => fd::close(args[0] as i32),
             l::__NR_close_range => fd::close_range(args[0] as u32, args[1] as u32, args[2] as u32),
             l::__NR_dup2 | l::__NR_dup3 => {
@@ -255,6 +261,10 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
             l::__NR_mprotect | l::__NR_pkey_mprotect => memory::mprotect(number as usize, args),
             l::__NR_mremap => memory::mremap(args),
             l::__NR_madvise => memory::madvise(args),
+            l::__NR_mlockall => {
+                memory::before_lock_all();
+                blocking(frame, number as usize, args, restarts(number))
+            }
             l::__NR_shmat => attach(args),
 
             l::__NR_close => fd::close(args[0] as i32),
@@ -268,6 +278,24 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                 }
                 sys::syscall6(number as usize, args)
             }
+            l::__NR_timer_create => thread::timer_create(t, args),
+            l::__NR_sched_getaffinity
+            | l::__NR_sched_setaffinity
+            | l::__NR_sched_getscheduler
+            | l::__NR_sched_setscheduler
+            | l::__NR_sched_getparam
+            | l::__NR_sched_setparam
+            | l::__NR_sched_rr_get_interval
+            | l::__NR_getpriority
+            | l::__NR_setpriority => thread::scheduling(number, args),
+            l::__NR_flock | l::__NR_msgrcv | l::__NR_msgsnd | l::__NR_semop | l::__NR_semtimedop
+            | l::__NR_mq_timedsend | l::__NR_mq_timedreceive => {
+                blocking_for_long(frame, number as usize, args, restarts(number))
+            }
+            l::__NR_fcntl if matches!(args[1] as u32, l::F_SETLKW | l::F_OFD_SETLKW) => {
+                blocking_for_long(frame, number as usize, args, true)
+            }
+            l::__NR_fcntl => sys::syscall6(number as usize, args),
             l::__NR_arch_prctl if args[0] == l::ARCH_SET_FS as usize => {
                 (*t).thread_pointer = args[1];
                 heddle_core::arch::set_thread_pointer(args[1]);
@@ -295,7 +323,6 @@ fn is_quick(number: u32) -> bool {
             | l::__NR_time
             | l::__NR_getcpu
             | l::__NR_brk
-            | l::__NR_fcntl
             | l::__NR_epoll_ctl
             | l::__NR_socket
             | l::__NR_setsockopt
@@ -312,7 +339,7 @@ fn is_quick(number: u32) -> bool {
             | l::__NR_sched_getaffinity
             | l::__NR_getrandom
             | l::__NR_timerfd_settime
-    ) && !matches!(number, l::__NR_fcntl)
+    )
 }
 
 /// Whether the kernel restarts this call after a handler with SA_RESTART.
@@ -329,12 +356,33 @@ fn restarts(number: u32) -> bool {
 /// # Safety
 /// The current thread, inside the core; the program's call.
 pub unsafe fn blocking(frame: &mut Frame, number: usize, args: [usize; 6], restartable: bool) -> isize {
-    loop {
-        // SAFETY: the program's call; the current thread.
-        let r = unsafe {
+    // SAFETY: the caller's.
+    unsafe {
+        until_done(frame, restartable, &|| {
             let t = sched::current();
             sched::blocking(|| signal::kernel::interruptible(t, number, &args))
-        };
+        })
+    }
+}
+
+/// A call that will probably block for long: the worker's processor is handed on at once if somebody needs it.
+///
+/// # Safety
+/// As [`blocking`].
+pub unsafe fn blocking_for_long(frame: &mut Frame, number: usize, args: [usize; 6], restartable: bool) -> isize {
+    // SAFETY: the caller's.
+    unsafe {
+        until_done(frame, restartable, &|| {
+            let t = sched::current();
+            sched::blocking_for_long(|| signal::kernel::interruptible(t, number, &args))
+        })
+    }
+}
+
+/// Makes the call, and makes it again when a signal that was not for this thread interrupted it.
+unsafe fn until_done(frame: &mut Frame, restartable: bool, call: &dyn Fn() -> isize) -> isize {
+    loop {
+        let r = call();
         if r != fail(e::EINTR) {
             return r;
         }
@@ -344,12 +392,18 @@ pub unsafe fn blocking(frame: &mut Frame, number: usize, args: [usize; 6], resta
             if (*w).attention.load(Ordering::Relaxed) != 0 {
                 signal::kernel::empty_inbox(w);
             }
-            if signal::deliverable((*w).current) {
+            let t = (*w).current;
+            if signal::deliverable(t) {
                 if interrupted(frame, restartable) == Next::Interrupted {
                     return r;
                 }
             } else if !restartable {
                 return r;
+            } else {
+                (*t).attention.store(false, Ordering::Relaxed);
+                if signal::deliverable(t) {
+                    (*t).attention.store(true, Ordering::Relaxed);
+                }
             }
             // The interruption was not for this thread, or its handlers want the call restarted.
         }

@@ -64,6 +64,20 @@ fn look(fd: i32) -> Kind {
     kind
 }
 
+const NO_NOWAIT: [u8; 2] = [1, 2];
+
+/// Whether a descriptor of kind [`Kind::NoWait`] takes RWF_NOWAIT in that direction, as far as is known.
+pub fn takes_nowait(fd: i32, write: bool) -> bool {
+    RT.descriptors.get(fd).is_none_or(|d| d.flags.load(Ordering::Relaxed) & NO_NOWAIT[usize::from(write)] == 0)
+}
+
+/// It does not: poll first.
+pub fn refuses_nowait(fd: i32, write: bool) {
+    if let Some(d) = RT.descriptors.get(fd) {
+        d.flags.fetch_or(NO_NOWAIT[usize::from(write)], Ordering::Relaxed);
+    }
+}
+
 /// Whether the program made the descriptor non-blocking.
 pub fn is_nonblocking(fd: i32) -> bool {
     // SAFETY: touches no memory.

@@ -47,7 +47,7 @@ pub unsafe fn futex(mut frame: Option<&mut Frame>, args: [usize; 6]) -> isize {
     let clock = if op as u32 & l::FUTEX_CLOCK_REALTIME != 0 { l::CLOCK_REALTIME } else { l::CLOCK_MONOTONIC };
     if !private && memory::is_shared(address) {
         // SAFETY: the program's own call.
-        return unsafe { heddle_core::sched::blocking(|| sys::syscall6(l::__NR_futex as usize, args)) };
+        return unsafe { shared(frame, command, args) };
     }
     if let Some(r) = misplaced(address) {
         return r;
@@ -104,6 +104,20 @@ pub unsafe fn futex(mut frame: Option<&mut Frame>, args: [usize; 6]) -> isize {
                 }
             }
             _ => fail(e::ENOSYS),
+        }
+    }
+}
+
+/// A futex that other processes may use: the kernel's. The waits block the worker.
+unsafe fn shared(frame: Option<&mut Frame>, command: u32, args: [usize; 6]) -> isize {
+    let waits = matches!(command, l::FUTEX_WAIT | l::FUTEX_WAIT_BITSET | l::FUTEX_LOCK_PI | l::FUTEX_LOCK_PI2);
+    // SAFETY: the program's own call.
+    unsafe {
+        match frame {
+            Some(frame) if waits => {
+                crate::dispatch::blocking_for_long(frame, l::__NR_futex as usize, args, command != l::FUTEX_WAIT || args[3] == 0)
+            }
+            _ => sys::syscall6(l::__NR_futex as usize, args),
         }
     }
 }

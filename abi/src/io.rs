@@ -147,7 +147,7 @@ unsafe fn vectored(frame: &mut Frame, fd: i32, write: bool, segments: *const Seg
                     until_ready(frame, fd, how, &mut op)
                 }
             }
-            Kind::NoWait => {
+            Kind::NoWait if fd::takes_nowait(fd, write) => {
                 let number = if write { l::__NR_pwritev2 } else { l::__NR_preadv2 };
                 let raw = |fd: i32, s: *const Segment, n: usize| sys!(number, fd, s, n, -1isize, -1isize, RWF_NOWAIT);
                 let r = if write {
@@ -159,12 +159,12 @@ unsafe fn vectored(frame: &mut Frame, fd: i32, write: bool, segments: *const Seg
                     return crate::dispatch::blocking(frame, original, args, true);
                 }
                 if r == fail(e::EOPNOTSUPP) {
-                    set_kind(fd, Kind::Poll);
+                    fd::refuses_nowait(fd, write);
                     return vectored(frame, fd, write, segments, count, original, args);
                 }
                 r
             }
-            Kind::Poll => {
+            Kind::Poll | Kind::NoWait => {
                 let events = if write { l::POLLOUT } else { l::POLLIN };
                 let mut op = |fd| {
                     let mut a = args;

@@ -3,9 +3,13 @@
 use crate::sites;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use heddle_core::lock::SpinLock;
+use heddle_core::sched::{RT, current};
+use heddle_core::stack::{Outcome, STACKS};
 use heddle_core::sys::{self, check, linux as l};
 
 const SHARED_MAX: usize = 512;
+/// How glibc maps a thread's stack, exactly.
+const STACK: u32 = l::MAP_PRIVATE | l::MAP_ANONYMOUS | l::MAP_STACK;
 
 #[derive(Clone, Copy)]
 struct Range {
@@ -86,8 +90,21 @@ pub fn note_attached(start: usize) {
 /// # Safety
 /// The program's call.
 pub unsafe fn mmap(args: [usize; 6]) -> isize {
-    let [_, len, prot, flags, fd, offset] = args;
+    let [hint, len, prot, flags, fd, offset] = args;
     let (prot, flags) = (prot as u32, flags as u32);
+    if flags == STACK && hint == 0 && offset == 0 && RT.is_started() {
+        const OPEN: u32 = l::PROT_READ | l::PROT_WRITE;
+        if (prot == OPEN || prot == l::PROT_NONE)
+            && let Some(stack) = STACKS.allocate(len, prot == l::PROT_NONE)
+        {
+            return stack as isize;
+        }
+    }
+    if flags & (l::MAP_FIXED | l::MAP_FIXED_NOREPLACE) == l::MAP_FIXED
+        && let Outcome::Fail(errno) = STACKS.replace(hint, hint.saturating_add(len.next_multiple_of(4096)))
+    {
+        return -(errno as isize);
+    }
     // SAFETY: the program's call.
     let r = unsafe { sys::syscall6(l::__NR_mmap as usize, args) };
     let Ok(start) = check(r) else { return r };
@@ -111,6 +128,11 @@ pub unsafe fn mmap(args: [usize; 6]) -> isize {
 /// # Safety
 /// The program's call.
 pub unsafe fn munmap(args: [usize; 6]) -> isize {
+    match STACKS.unmap(args[0], args[1]) {
+        Outcome::Done => return 0,
+        Outcome::Fail(errno) => return -(errno as isize),
+        Outcome::Pass => {}
+    }
     // SAFETY: the program's call.
     let r = unsafe { sys::syscall6(l::__NR_munmap as usize, args) };
     if r == 0 {
@@ -126,6 +148,13 @@ pub unsafe fn munmap(args: [usize; 6]) -> isize {
 /// # Safety
 /// The program's call.
 pub unsafe fn mprotect(number: usize, args: [usize; 6]) -> isize {
+    // A protection key goes beyond what a slot can have: any other protection makes it ordinary memory.
+    let prot = if number == l::__NR_mprotect as usize { args[2] as u32 } else { u32::MAX };
+    match STACKS.protect(args[0], args[1], prot) {
+        Outcome::Done => return 0,
+        Outcome::Fail(errno) => return -(errno as isize),
+        Outcome::Pass => {}
+    }
     // SAFETY: the program's call.
     let r = unsafe { sys::syscall6(number, args) };
     if r == 0 && args[2] as u32 & l::PROT_EXEC != 0 {
@@ -141,6 +170,14 @@ pub unsafe fn mprotect(number: usize, args: [usize; 6]) -> isize {
 /// The program's call.
 pub unsafe fn mremap(args: [usize; 6]) -> isize {
     let shared = is_shared(args[0]);
+    if let Err(errno) = STACKS.disown(args[0], args[0].saturating_add(args[1].next_multiple_of(4096)), false) {
+        return -(errno as isize);
+    }
+    if args[3] as u32 & l::MREMAP_FIXED != 0
+        && let Outcome::Fail(errno) = STACKS.replace(args[4], args[4].saturating_add(args[2].next_multiple_of(4096)))
+    {
+        return -(errno as isize);
+    }
     // SAFETY: the program's call.
     let r = unsafe { sys::syscall6(l::__NR_mremap as usize, args) };
     if let Ok(new) = check(r)
@@ -157,20 +194,40 @@ pub unsafe fn mremap(args: [usize; 6]) -> isize {
 /// # Safety
 /// The program's call.
 pub unsafe fn madvise(args: [usize; 6]) -> isize {
+    let t = current();
+    // SAFETY: the current thread's own field.
+    let own = !t.is_null() && args[0] != 0 && unsafe { (*t).identity.stack_base } == args[0];
+    match STACKS.advise(args[0], args[1], args[2] as u32, own) {
+        Outcome::Done => return 0,
+        Outcome::Fail(errno) => return -(errno as isize),
+        Outcome::Pass => {}
+    }
     // SAFETY: the program's call.
     unsafe { sys::syscall6(l::__NR_madvise as usize, args) }
 }
 
+/// Before `mlockall`, which would make reservations resident.
+pub fn before_lock_all() {
+    STACKS.give_up();
+}
+
 /// A thread starts on the stack at `base`.
-pub fn stack_in_use(_base: usize) {}
+#[inline]
+pub fn stack_in_use(base: usize) {
+    STACKS.in_use(base);
+}
 
 /// The thread on the stack at `base` has left it.
-pub fn stack_left(_base: usize) {}
+#[inline]
+pub fn stack_left(base: usize) {
+    STACKS.left(base);
+}
 
 /// Before a fork: no other thread may be in the middle of changing these tables.
 pub fn before_fork() {
     core::mem::forget(SHARED.lock());
     *HELD.lock() = Some(sites::hold());
+    STACKS.hold();
 }
 
 /// The site tables' token while a fork is under way.
@@ -182,6 +239,9 @@ static HELD: SpinLock<Option<sites::Hold>> = SpinLock::new(None);
 /// Pairs with [`before_fork`], whose locks are held by the caller.
 pub unsafe fn after_fork() {
     // SAFETY: we hold it (in the child: the thread that held it is the one that goes on).
-    unsafe { SHARED.force_unlock() };
+    unsafe {
+        STACKS.let_go();
+        SHARED.force_unlock();
+    }
     *HELD.lock() = None;
 }

@@ -4,16 +4,18 @@ use crate::entry::Frame;
 use crate::signal;
 use crate::sites;
 use crate::wait::{NEVER, Next, abandon, begin, e, fail, interrupted, park};
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use heddle_core::arch;
 use heddle_core::park::Reason;
 use heddle_core::reactor::fd::{IN, Node, Wait};
-use heddle_core::sched::{RT, current, worker};
+use heddle_core::sched::{RT, Worker, current, worker};
 use heddle_core::sys;
 use heddle_core::sys::{check, linux as l};
 use heddle_core::thread::State;
 
-/// A fork is between `before_raw` and `after_raw`; the child must be told from the parent.
-static FORKING: AtomicBool = AtomicBool::new(false);
+/// The worker that is forking, from `before_raw` to `after_raw`; in the child it tells a fork from a clone that shares
+/// memory.
+static FORKER: AtomicPtr<Worker> = AtomicPtr::new(core::ptr::null_mut());
 /// What the child of a fork needs of the thread it continues.
 static MASK: AtomicU64 = AtomicU64::new(0);
 static ALT_BASE: AtomicUsize = AtomicUsize::new(0);
@@ -21,41 +23,34 @@ static ALT_SIZE: AtomicUsize = AtomicUsize::new(0);
 static ROBUST: AtomicUsize = AtomicUsize::new(0);
 
 /// Prepares a raw `fork`, `vfork` or `clone` of a process; the stub then makes the call itself, since the child returns on
-/// the same stack. The caller stays in the core until [`after_raw`].
+/// the same stack. The caller stays in the core, all signals blocked, until [`after_raw`].
 ///
 /// # Safety
 /// The current thread, inside the core, about to go on at `RAW_POST`.
 pub unsafe fn before_raw(shares_memory: bool) {
     let w = worker();
     let t = current();
+    let all = u64::MAX;
     // SAFETY: our own record; the current thread.
     unsafe {
-        let id = &(*t).identity;
-        let mask = id.sig_mask.load(Ordering::Relaxed);
-        if shares_memory {
-            // The child runs on our memory with our GS base until it execs or exits: its calls must reach the kernel.
-            (*w).vforking.store(1, Ordering::Relaxed);
-        } else {
+        if !shares_memory {
+            let id = &(*t).identity;
             // One fork at a time: the child finds its parameters in memory. The holder cannot be preempted.
-            while FORKING.swap(true, Ordering::Acquire) {
-                // Acquire: the last fork is over. pairs: process.forking
+            // Acquire: the last fork is over. pairs: process.forker
+            while FORKER
+                .compare_exchange(core::ptr::null_mut(), w, Ordering::Acquire, Ordering::Relaxed)
+                .is_err()
+            {
                 heddle_core::lock::yield_cpu();
             }
-            MASK.store(mask, Ordering::Relaxed);
+            MASK.store(id.sig_mask.load(Ordering::Relaxed), Ordering::Relaxed);
             ALT_BASE.store(id.alt_stack.base, Ordering::Relaxed);
             ALT_SIZE.store(id.alt_stack.size, Ordering::Relaxed);
             ROBUST.store(id.robust_head, Ordering::Relaxed);
             crate::memory::before_fork();
         }
-        // The child starts with the kernel's mask of the caller.
-        heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &mask_for_child(mask, shares_memory) as *const _, 0, 8);
+        sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &all as *const _, 0, 8);
     }
-}
-
-/// A vfork child keeps all signals blocked until it execs... it must not: its own calls set the mask it wants. It gets the
-/// thread's mask; a fork child gets all blocked until it has become an ordinary process.
-fn mask_for_child(mask: u64, shares_memory: bool) -> u64 {
-    if shares_memory { mask } else { u64::MAX }
 }
 
 /// After the raw call, in the parent and in the child; called by `entry::after_raw`.
@@ -70,22 +65,26 @@ pub unsafe extern "C" fn after_raw(frame: &mut Frame) {
         if w.is_null() {
             return;
         }
+        // Relaxed: our own worker's mark, if it is ours. Its other ends are in `before_raw`. pairs: process.forker
+        let forked = FORKER.load(Ordering::Relaxed) == w;
         if result == 0 {
-            if (*w).vforking.load(Ordering::Relaxed) == 0 {
+            if forked {
                 child();
+            } else {
+                // A child on our memory: no worker of ours; its calls reach the kernel (`dispatch::outside`).
+                let mask = (*(*w).current).identity.sig_mask.load(Ordering::Relaxed);
+                arch::set_worker_pointer(0);
+                sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &mask as *const _, 0, 8);
             }
             return;
         }
-        let open = 0u64;
-        if (*w).vforking.load(Ordering::Relaxed) != 0 {
-            (*w).vforking.store(0, Ordering::Relaxed);
-            // The parent was stopped while the child ran; nobody took the processor away (it was never marked as in
-            // the kernel), so the thread goes on here.
-        } else {
+        if forked {
             crate::memory::after_fork();
-            FORKING.store(false, Ordering::Release); // Release: pairs: process.forking
+            // Release: the parameters have been used. pairs: process.forker
+            FORKER.store(core::ptr::null_mut(), Ordering::Release);
         }
-        heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &open as *const _, 0, 8);
+        let open = 0u64;
+        sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &open as *const _, 0, 8);
         // The frame's continuation is complete (it points past the call); handlers want the site's own.
         frame.continuation -= sites::DONE as u64;
         signal::leave_core(frame);
@@ -98,21 +97,21 @@ unsafe fn child() {
     // SAFETY: the only thread of the child.
     unsafe {
         crate::memory::after_fork();
-        FORKING.store(false, Ordering::Relaxed);
+        FORKER.store(core::ptr::null_mut(), Ordering::Relaxed);
         RT.reset_in_child();
         signal::pending::reset();
         signal::actions::give_back();
-        signal::kernel::set_process(heddle_core::sys!(l::__NR_getpid) as i32);
+        signal::kernel::set_process(sys!(l::__NR_getpid) as i32);
         let size = ALT_SIZE.load(Ordering::Relaxed);
         let alt = signal::context::Stack {
             base: ALT_BASE.load(Ordering::Relaxed),
             flags: if size == 0 { 2 } else { 0 },
             size,
         };
-        heddle_core::sys!(l::__NR_sigaltstack, &alt as *const _, 0);
-        heddle_core::sys!(l::__NR_set_robust_list, ROBUST.load(Ordering::Relaxed), 24);
+        sys!(l::__NR_sigaltstack, &alt as *const _, 0);
+        sys!(l::__NR_set_robust_list, ROBUST.load(Ordering::Relaxed), 24);
         let mask = MASK.load(Ordering::Relaxed);
-        heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &mask as *const _, 0, 8);
+        sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &mask as *const _, 0, 8);
     }
 }
 
@@ -134,7 +133,7 @@ pub unsafe fn end(status: i32) -> ! {
     // SAFETY: does not return.
     unsafe {
         loop {
-            heddle_core::sys!(l::__NR_exit_group, status);
+            sys!(l::__NR_exit_group, status);
         }
     }
 }
@@ -150,7 +149,6 @@ pub unsafe fn wait(frame: &mut Frame, number: u32, args: [usize; 6], id: i32, op
         // SAFETY: the program's call.
         return unsafe { sys::syscall6(number as usize, args) };
     }
-    let t = current();
     // SAFETY: the program's call, made without blocking; the descriptor is ours.
     unsafe {
         if id > 0 {
@@ -159,6 +157,21 @@ pub unsafe fn wait(frame: &mut Frame, number: u32, args: [usize; 6], id: i32, op
                 l::__NR_wait4 => options & !(l::__WALL as usize) == 0,
                 _ => options & (l::WSTOPPED | l::WCONTINUED) as usize == 0,
             };
+            // Not a child, or bad arguments: the kernel says so now. Asking with WNOWAIT takes nothing away.
+            if number == l::__NR_wait4 {
+                let mut a = args;
+                a[2] |= no_hang;
+                let r = sys::syscall6(number as usize, a);
+                if r != 0 {
+                    return r;
+                }
+            } else {
+                let mut info = [0u64; 16];
+                let r = sys!(l::__NR_waitid, args[0], args[1], info.as_mut_ptr(), args[3] | no_hang | l::WNOWAIT as usize, 0);
+                if r < 0 {
+                    return r;
+                }
+            }
             let pidfd = if ends_only { sys!(l::__NR_pidfd_open, id, 0) } else { -1 };
             if let Ok(fd) = check(pidfd) {
                 let r = wait_readable(frame, fd as i32);
@@ -169,8 +182,7 @@ pub unsafe fn wait(frame: &mut Frame, number: u32, args: [usize; 6], id: i32, op
                 }
             }
         }
-        let _ = t;
-        crate::dispatch::blocking(frame, number as usize, args, true)
+        crate::dispatch::blocking_for_long(frame, number as usize, args, true)
     }
 }
 

@@ -118,6 +118,7 @@ unsafe fn take_over(mask: u64) -> Result<*mut Thread, i32> {
         let (mut head, mut len) = (0usize, 0usize);
         heddle_core::sys!(l::__NR_get_robust_list, 0, &mut head as *mut _, &mut len as *mut _);
         id.robust_head = head;
+        id.clear_tid = clear_tid_address(pid as u32);
         heddle_core::sys!(l::__NR_prctl, linux_raw_sys::prctl::PR_GET_NAME, id.name.as_mut_ptr());
         (*main).thread_pointer = arch::thread_pointer();
         let options = Options {
@@ -144,6 +145,22 @@ unsafe fn take_over(mask: u64) -> Result<*mut Thread, i32> {
         heddle_core::sys!(l::__NR_set_robust_list, 0, 24);
         leave_rseq((*main).thread_pointer);
         Ok(main)
+    }
+}
+
+/// Where the main thread's end is to be announced: what it gave to `set_tid_address` before we could see it.
+fn clear_tid_address(pid: u32) -> usize {
+    /// Offset of `tid` in glibc's `struct pthread`, the same since 2.4; used when the kernel does not tell.
+    const TID: usize = 720;
+    let mut address = 0usize;
+    // SAFETY: writes a local; the main thread's control block is larger than TID.
+    unsafe {
+        let asked = heddle_core::sys!(l::__NR_prctl, linux_raw_sys::prctl::PR_GET_TID_ADDRESS, &mut address as *mut _);
+        if asked == 0 && address != 0 {
+            return address;
+        }
+        let guess = arch::thread_pointer() + TID;
+        if *(guess as *const u32) == pid { guess } else { 0 }
     }
 }
 

@@ -29,6 +29,15 @@ static ALLOCATOR: Allocator = Allocator(SpinLock::new(State {
     left: 0,
 }));
 
+/// The site tables cannot be built: nothing of the program has run yet, or it is loading a library.
+fn out_of_memory() -> ! {
+    heddle_abi::report::line(format_args!(
+        "no memory for the runtime: raise the limit (ulimit -d, -v) or use --mode kernel"
+    ));
+    // SAFETY: ends the process.
+    unsafe { heddle_abi::process::end(125) }
+}
+
 fn class(layout: Layout) -> u32 {
     layout.size().max(layout.align()).next_power_of_two().trailing_zeros().max(SMALLEST)
 }
@@ -39,7 +48,7 @@ unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let class = class(layout);
         if class > LARGEST {
-            return mem::map(layout.size().next_multiple_of(4096)).unwrap_or(core::ptr::null_mut());
+            return mem::map(layout.size().next_multiple_of(4096)).unwrap_or_else(|_| out_of_memory());
         }
         let size = 1usize << class;
         let mut s = self.0.lock();
@@ -56,7 +65,7 @@ unsafe impl GlobalAlloc for Allocator {
                     s.next = p;
                     s.left = CHUNK;
                 }
-                Err(_) => return core::ptr::null_mut(),
+                Err(_) => out_of_memory(),
             }
         } else {
             // SAFETY: within the chunk.

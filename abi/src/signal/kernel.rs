@@ -173,7 +173,7 @@ unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UC
     let w = worker();
     // SAFETY: the kernel's frame; our own record.
     unsafe {
-        if w.is_null() || (*w).vforking.load(Ordering::Relaxed) != 0 {
+        if w.is_null() {
             // A kernel thread that is not ours, or a vfork child: as if the handler were the program's own.
             let a = actions::get(signal);
             if a.handler > IGNORE {

@@ -96,10 +96,12 @@ unsafe extern "C" fn monitor_start(seen: *mut u8) -> ! {
         let ts = l::timespec { tv_sec: 0, tv_nsec: pause as i64 };
         // SAFETY: reads a local.
         unsafe { sys!(l::__NR_nanosleep, &ts as *const _, 0) };
+        let keeps = crate::stack::trim(clock::now());
         let n = RT.processors().len();
         if RT.sleepers.sleeping() as usize == n {
             pause = PAUSE_MAX;
-            quiet += 1;
+            // Idle stacks still hold memory: stay until they have given it back.
+            quiet = if keeps { 0 } else { quiet + 1 };
             if quiet >= QUIET {
                 // SAFETY: the word is ours.
                 m.doze.doze(|| RT.sleepers.sleeping() as usize == n, |word| unsafe {

@@ -26,8 +26,6 @@ pub struct Worker {
     pub this: *mut Worker,
     /// Offset 8: not 0 while in the core (no preemption, no handlers).
     pub in_core: AtomicU8,
-    /// Offset 9: not 0 while a `vfork` child of this thread shares its memory.
-    pub vforking: AtomicU8,
     /// Offset 12: a signal for the current thread arrived while in the core.
     pub attention: AtomicU32,
     /// Offset 16: the running thread, null on the scheduler's stack.
@@ -416,6 +414,28 @@ pub unsafe fn blocking<R>(call: impl FnOnce() -> R) -> R {
             lost_processor(w);
         }
         r
+    }
+}
+
+/// As [`blocking`], for a call that will probably block for long: if others need the processor, it goes to a spare worker
+/// now instead of when the monitor looks.
+///
+/// # Safety
+/// As [`blocking`].
+pub unsafe fn blocking_for_long<R>(call: impl FnOnce() -> R) -> R {
+    // SAFETY: our own record; a worker that is in the kernel may be robbed of its processor, by itself too.
+    unsafe {
+        blocking(|| {
+            if let Some(p) = my_processor()
+                && (!p.queue.is_empty() || RT.inject_len.load(Ordering::Relaxed) != 0 || RT.sleepers.sleeping() == 0)
+            {
+                let (all, mut before) = (u64::MAX, 0u64);
+                sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &all as *const _, &mut before as *mut _, 8);
+                hand_off(p);
+                sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &before as *const _, 0, 8);
+            }
+            call()
+        })
     }
 }
 
