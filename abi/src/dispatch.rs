@@ -278,7 +278,7 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                 }
                 sys::syscall6(number as usize, args)
             }
-            l::__NR_timer_create => thread::timer_create(t, args),
+            l::__NR_timer_create => thread::timer_create(args),
             l::__NR_sched_getaffinity
             | l::__NR_sched_setaffinity
             | l::__NR_sched_getscheduler

@@ -323,12 +323,23 @@ pub unsafe fn scheduling(number: u32, args: [usize; 6]) -> isize {
     }
 }
 
-/// `timer_create`: a timer for a thread of ours (SIGEV_THREAD_ID) becomes one for the process; the thread that waits for
-/// its signal takes it from there.
+/// For each timer of ours (by the kernel's number, modulo the table's size) the thread that its signals are for.
+static TIMERS: [AtomicU32; 1024] = [const { AtomicU32::new(0) }; 1024];
+
+/// The thread that the signals of the kernel's timer `id` are for.
+pub fn timer_target(id: u32) -> Option<*mut Thread> {
+    match TIMERS[id as usize % TIMERS.len()].load(Ordering::Relaxed) {
+        0 => None,
+        tid => RT.threads.find(tid),
+    }
+}
+
+/// `timer_create`: a timer for a thread of ours (SIGEV_THREAD_ID) becomes one for the process in the kernel; its signals
+/// are told by the timer's number and sent on to the thread.
 ///
 /// # Safety
 /// The program's call.
-pub unsafe fn timer_create(_t: *mut Thread, args: [usize; 6]) -> isize {
+pub unsafe fn timer_create(args: [usize; 6]) -> isize {
     const SIGEV_SIGNAL: i32 = 0;
     const SIGEV_THREAD_ID: i32 = 4;
     // SAFETY: the program's pointers; struct sigevent is 64 bytes: value, signal, notify, thread id.
@@ -336,10 +347,17 @@ pub unsafe fn timer_create(_t: *mut Thread, args: [usize; 6]) -> isize {
         if args[1] != 0 {
             let mut event = *(args[1] as *const [i32; 16]);
             if event[3] & SIGEV_THREAD_ID != 0 && RT.threads.find(event[4] as u32).is_some() {
+                let tid = event[4] as u32;
+                // Its signal must reach us whatever its action is.
+                signal::actions::note_blocked(signal::bit((event[2] as u32).clamp(1, 64)));
                 event[3] = SIGEV_SIGNAL;
                 let mut a = args;
                 a[1] = event.as_ptr() as usize;
-                return heddle_core::sys::syscall6(l::__NR_timer_create as usize, a);
+                let r = heddle_core::sys::syscall6(l::__NR_timer_create as usize, a);
+                if r == 0 {
+                    TIMERS[*(args[2] as *const u32) as usize % TIMERS.len()].store(tid, Ordering::Relaxed);
+                }
+                return r;
             }
         }
         heddle_core::sys::syscall6(l::__NR_timer_create as usize, args)

@@ -235,7 +235,12 @@ unsafe fn route(signal: u32, info: &SigInfo) {
     // SAFETY: inside the core.
     unsafe {
         // SIGPIPE and SIGXFSZ are for the thread whose call raised them.
+        const SI_TIMER: i32 = -2;
         if !t.is_null() && matches!(signal, l::SIGPIPE | l::SIGXFSZ) {
+            pending::send_to_thread(t, info);
+        } else if info[1] as u32 as i32 == SI_TIMER
+            && let Some(t) = crate::thread::timer_target(info[2] as u32)
+        {
             pending::send_to_thread(t, info);
         } else {
             pending::send_to_process(info);

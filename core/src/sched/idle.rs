@@ -212,12 +212,39 @@ impl Runtime {
         self.processors().iter().map(|p| unsafe { self.expire(p, now) }).sum()
     }
 
+    /// Sleeps until an event, a message or a deadline; returns when there may be something in the caller's queue, or a
+    /// thread that it took. The mark is not held.
     unsafe fn sleep(&self, p: &Processor) -> Option<*mut crate::thread::Thread> {
+        loop {
+            // SAFETY: the caller's.
+            let message = unsafe { self.sleep_once(p) };
+            match message {
+                Err(found) => return found,
+                Ok(false) => return None,
+                // The mark came with the message. A search that finds nothing gives it back, and then only the look in
+                // `fall_asleep` sees what was pushed meanwhile: on to that, not to the run queues.
+                // SAFETY: the caller's.
+                Ok(true) => {
+                    if let Some(found) = unsafe { self.search(p) } {
+                        return found;
+                    }
+                }
+            }
+        }
+    }
+
+    /// One sleep. `Ok`: whether a message ended it. `Err`: there was work, some of which the caller perhaps took.
+    unsafe fn sleep_once(&self, p: &Processor) -> Result<bool, Option<*mut crate::thread::Thread>> {
         let s = &self.sleepers;
         if !s.marks.fall_asleep(|| !p.queue.is_empty() || self.any_runnable_twice()) {
             // The monitor may have counted us.
             self.monitor.worker_wakes();
-            return self.take_injected(p).or_else(|| self.steal(p, false));
+            let found = self.take_injected(p).or_else(|| self.steal(p, false));
+            // Who pushed while we had a mark relied on this look: what we leave is for a sleeper.
+            if found.is_some() && self.any_runnable_twice() {
+                s.wake_if_needed(self, true);
+            }
+            return Err(found);
         }
         let deadline = self.next_deadline();
         let timeout = if deadline == NEVER { None } else { Some(deadline.saturating_sub(clock::now())) };
@@ -238,10 +265,6 @@ impl Runtime {
         self.monitor.worker_wakes();
         // SAFETY: as above.
         unsafe { self.expire_all() };
-        if message {
-            // SAFETY: as above; the mark came with the message.
-            return unsafe { self.search(p) }.flatten();
-        }
-        None
+        Ok(message)
     }
 }

@@ -89,6 +89,10 @@ impl Default for Monitor {
 
 unsafe extern "C" fn monitor_start(seen: *mut u8) -> ! {
     let m = &RT.monitor;
+    // A new kernel thread inherits GS base: without this the monitor would take itself for its creator's worker, and push
+    // to a run queue that is not its own.
+    // SAFETY: the monitor is no worker.
+    unsafe { crate::arch::set_worker_pointer(0) };
     let seen: *mut Seen = seen.cast();
     let mut pause = PAUSE_MIN;
     let mut quiet = 0;
