@@ -115,6 +115,10 @@ unsafe fn outside(frame: &mut Frame) -> usize {
                 return RAW_PLAIN;
             }
             l::__NR_shmat => attach(args),
+            l::__NR_fcntl | l::__NR_setsockopt | l::__NR_ioctl => {
+                fd::waiting_changed();
+                return RAW_PLAIN;
+            }
             l::__NR_exit_group => {
                 crate::stats::print();
                 return RAW_PLAIN;
@@ -295,7 +299,26 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
             l::__NR_fcntl if matches!(args[1] as u32, l::F_SETLKW | l::F_OFD_SETLKW) => {
                 blocking_for_long(frame, number as usize, args, true)
             }
-            l::__NR_fcntl => sys::syscall6(number as usize, args),
+            l::__NR_fcntl => {
+                let r = sys::syscall6(number as usize, args);
+                if args[1] as u32 == l::F_SETFL {
+                    fd::waiting_changed();
+                }
+                r
+            }
+            l::__NR_setsockopt => {
+                let r = sys::syscall6(number as usize, args);
+                if args[1] as u32 == linux_raw_sys::net::SOL_SOCKET && matches!(args[2], 20 | 21 | 66 | 67) {
+                    fd::waiting_changed(); // SO_RCVTIMEO, SO_SNDTIMEO, old and new
+                }
+                r
+            }
+            l::__NR_ioctl => {
+                if args[1] as u32 == linux_raw_sys::ioctl::FIONBIO {
+                    fd::waiting_changed();
+                }
+                blocking(frame, number as usize, args, true)
+            }
             l::__NR_arch_prctl if args[0] == l::ARCH_SET_FS as usize => {
                 (*t).thread_pointer = args[1];
                 heddle_core::arch::set_thread_pointer(args[1]);
@@ -325,7 +348,6 @@ fn is_quick(number: u32) -> bool {
             | l::__NR_brk
             | l::__NR_epoll_ctl
             | l::__NR_socket
-            | l::__NR_setsockopt
             | l::__NR_getsockopt
             | l::__NR_getsockname
             | l::__NR_getpeername

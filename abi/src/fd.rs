@@ -1,9 +1,10 @@
 //! What is known of each descriptor.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use heddle_core::sched::RT;
 use heddle_core::sys::{check, linux as l};
 use linux_raw_sys::errno as e;
+use linux_raw_sys::net;
 
 /// The kind of file behind a descriptor, as far as waiting goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,8 +61,21 @@ fn look(fd: i32) -> Kind {
         l::S_IFREG | l::S_IFDIR | l::S_IFBLK | l::S_IFLNK => Kind::Plain,
         _ => Kind::NoWait, // anonymous: eventfd, timerfd, signalfd, epoll, inotify, pidfd
     };
+    if let Some(d) = RT.descriptors.get(fd) {
+        d.stream.store(kind == Kind::Socket && is_stream(fd), Ordering::Relaxed);
+    }
     set_kind(fd, kind);
     kind
+}
+
+/// Whether `fd` is a stream socket.
+pub fn is_stream(fd: i32) -> bool {
+    let (mut kind, mut size) = (0u32, 4u32);
+    // SAFETY: writes two locals.
+    let r = unsafe {
+        heddle_core::sys!(l::__NR_getsockopt, fd, net::SOL_SOCKET, net::SO_TYPE, &mut kind as *mut _, &mut size as *mut _)
+    };
+    r == 0 && kind == net::SOCK_STREAM
 }
 
 const NO_NOWAIT: [u8; 2] = [1, 2];
@@ -78,8 +92,54 @@ pub fn refuses_nowait(fd: i32, write: bool) {
     }
 }
 
+/// Something about waiting changed on some descriptor: what is remembered of all of them is void. Counts up.
+static EPOCH: AtomicU32 = AtomicU32::new(1);
+
+/// `fcntl(F_SETFL)`, `ioctl(FIONBIO)`, `setsockopt(SO_RCVTIMEO, ...)`: forget what is remembered of blocking.
+pub fn waiting_changed() {
+    EPOCH.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Whether `fd` is a socket known to block without a timeout; then what is known of it need not be asked again. Another
+/// process that shares the open socket and makes it non-blocking is noticed after the next change of our own.
+fn known_to_block(fd: i32) -> bool {
+    RT.descriptors.get(fd).is_some_and(|d| d.known.load(Ordering::Relaxed) == EPOCH.load(Ordering::Relaxed))
+}
+
+/// Remembers that the socket blocks without a timeout in either direction.
+pub fn remember_blocking(fd: i32, epoch: u32) {
+    if let Some(d) = RT.descriptors.get(fd)
+        && d.kind.load(Ordering::Relaxed) == Kind::Socket as u8
+    {
+        d.known.store(epoch, Ordering::Relaxed);
+    }
+}
+
+/// The present epoch, to be taken before a descriptor is asked.
+pub fn epoch() -> u32 {
+    EPOCH.load(Ordering::Relaxed)
+}
+
+/// Whether a read would find nothing for sure: the last one drained a stream socket whose events have been watched since.
+pub fn is_drained(fd: i32) -> bool {
+    known_to_block(fd)
+        && RT.descriptors.get(fd).is_some_and(|d| d.drained.load(Ordering::Relaxed) && d.is_stream())
+}
+
+/// A read took `got` of the `len` bytes it had room for.
+pub fn note_read(fd: i32, got: isize, len: usize) {
+    if let Some(d) = RT.descriptors.get(fd)
+        && d.is_watched_stream()
+    {
+        d.drained.store(got > 0 && (got as usize) < len, Ordering::Relaxed);
+    }
+}
+
 /// Whether the program made the descriptor non-blocking.
 pub fn is_nonblocking(fd: i32) -> bool {
+    if known_to_block(fd) {
+        return false;
+    }
     // SAFETY: touches no memory.
     let flags = unsafe { heddle_core::sys!(l::__NR_fcntl, fd, l::F_GETFL) };
     flags < 0 || flags as u32 & l::O_NONBLOCK != 0
@@ -87,14 +147,25 @@ pub fn is_nonblocking(fd: i32) -> bool {
 
 /// The socket's timeout (`option` = SO_RCVTIMEO or SO_SNDTIMEO) in nanoseconds, if it has one.
 pub fn socket_timeout(fd: i32, option: u32) -> Option<u64> {
-    let mut value = [0i64; 2];
-    let mut size = 16u32;
-    // SAFETY: writes two locals.
-    let r = unsafe {
-        heddle_core::sys!(l::__NR_getsockopt, fd, linux_raw_sys::net::SOL_SOCKET, option, value.as_mut_ptr(), &mut size as *mut _)
+    if known_to_block(fd) {
+        return None;
+    }
+    let now = epoch();
+    let ask = |option: u32| {
+        let mut value = [0i64; 2];
+        let mut size = 16u32;
+        // SAFETY: writes two locals.
+        let r = unsafe {
+            heddle_core::sys!(l::__NR_getsockopt, fd, net::SOL_SOCKET, option, value.as_mut_ptr(), &mut size as *mut _)
+        };
+        let ns = value[0] as u64 * 1_000_000_000 + value[1] as u64 * 1000;
+        (r == 0 && ns != 0).then_some(ns)
     };
-    let ns = value[0] as u64 * 1_000_000_000 + value[1] as u64 * 1000;
-    (r == 0 && ns != 0).then_some(ns)
+    let (receive, send) = (ask(net::SO_RCVTIMEO_OLD), ask(net::SO_SNDTIMEO_OLD));
+    if receive.is_none() && send.is_none() {
+        remember_blocking(fd, now); // the caller has found it to be blocking
+    }
+    if option == net::SO_RCVTIMEO_OLD { receive } else { send }
 }
 
 /// The program closes `fd` or puts another file in its place.

@@ -246,9 +246,7 @@ pub unsafe fn simple(frame: &mut Frame, number: usize, args: [usize; 6], write: 
         }
         if fd::kind(fd) == Kind::Socket {
             if !write {
-                return until_ready(frame, fd, &RECEIVE, &mut |fd| {
-                    sys!(l::__NR_recvfrom, fd, buffer, len, net::MSG_DONTWAIT, 0, 0)
-                });
+                return receive_some(frame, fd, buffer, len);
             }
             let r = sys!(l::__NR_sendto, fd, buffer, len, net::MSG_DONTWAIT, 0, 0);
             if r == len as isize || r < 0 && r != AGAIN && r != fail(e::ENOTSOCK) {
@@ -260,6 +258,22 @@ pub unsafe fn simple(frame: &mut Frame, number: usize, args: [usize; 6], write: 
         }
         let segment = Segment { base: buffer, len };
         vectored(frame, fd, write, &segment, 1, number, args)
+    }
+}
+
+/// A plain read from a socket. After a read that drained a stream the next one parks without asking the kernel first: an
+/// event that came since is remembered by the reactor.
+unsafe fn receive_some(frame: &mut Frame, fd: i32, buffer: usize, len: usize) -> isize {
+    // SAFETY: the program's buffer.
+    unsafe {
+        let mut op = |fd| sys!(l::__NR_recvfrom, fd, buffer, len, net::MSG_DONTWAIT, 0, 0);
+        let r = if fd::is_drained(fd) {
+            keep_trying(frame, fd, &RECEIVE, Some(NEVER), &mut op)
+        } else {
+            until_ready(frame, fd, &RECEIVE, &mut op)
+        };
+        fd::note_read(fd, r, len);
+        r
     }
 }
 
@@ -322,6 +336,9 @@ pub unsafe fn receive(frame: &mut Frame, number: u32, args: [usize; 6]) -> isize
             // Peeking at all, or gathering all into several buffers: rare; the kernel waits.
             return crate::dispatch::blocking(frame, number as usize, args, true);
         }
+        if number == l::__NR_recvfrom && flags == 0 && a[4] == 0 {
+            return receive_some(frame, fd, a[1], a[2]);
+        }
         until_ready(frame, fd, &RECEIVE, &mut |fd| {
             a[0] = fd as usize;
             sys::syscall6(number as usize, a)
@@ -348,19 +365,10 @@ unsafe fn receive_all(frame: &mut Frame, fd: i32, args: [usize; 6]) -> isize {
         }
         done += r as usize;
         // The end of the stream, or a datagram, ends the wait.
-        if r == 0 || done >= len || !is_stream(fd) {
+        if r == 0 || done >= len || !fd::is_stream(fd) {
             return done as isize;
         }
     }
-}
-
-fn is_stream(fd: i32) -> bool {
-    let (mut kind, mut size) = (0u32, 4u32);
-    // SAFETY: writes two locals.
-    let r = unsafe {
-        sys!(l::__NR_getsockopt, fd, net::SOL_SOCKET, net::SO_TYPE, &mut kind as *mut _, &mut size as *mut _)
-    };
-    r == 0 && kind == net::SOCK_STREAM
 }
 
 /// `sendto`, `sendmsg`.
@@ -512,9 +520,6 @@ pub unsafe fn accept(frame: &mut Frame, number: usize, args: [usize; 6]) -> isiz
             // Another acceptor may be faster; then this blocks, and the processor is handed on.
             heddle_core::sched::blocking(|| sys::syscall6(number, a))
         });
-        if r >= 0 {
-            set_kind(r as i32, Kind::Socket);
-        }
         r
     }
 }

@@ -15,7 +15,7 @@ use crate::lock::SpinLock;
 use crate::mem;
 use crate::park::{Reason, Ticket};
 use crate::thread::Thread;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
 use crate::sys::linux as l;
 
 /// Something can be read (or accepted, or has failed).
@@ -75,6 +75,27 @@ pub struct Descriptor {
     pub kept: AtomicBool,
     /// Cleared with the kind.
     pub flags: AtomicU8,
+    /// The last read took less than it had room for. Cleared when the descriptor is forgotten.
+    pub drained: AtomicBool,
+    /// A stream socket.
+    pub stream: AtomicBool,
+    /// Its events are watched by the reactor.
+    watched: AtomicBool,
+    /// The ABI layer's note of when it last asked about blocking; 0 = never.
+    pub known: AtomicU32,
+}
+
+impl Descriptor {
+    /// Whether this is a stream socket.
+    pub fn is_stream(&self) -> bool {
+        self.stream.load(Ordering::Relaxed)
+    }
+
+    /// Whether this is a stream socket whose events are watched.
+    #[inline]
+    pub fn is_watched_stream(&self) -> bool {
+        self.watched.load(Ordering::Relaxed) && self.stream.load(Ordering::Relaxed)
+    }
 }
 
 /// All descriptors of the process.
@@ -132,6 +153,7 @@ impl Descriptors {
                 return Wait::Cannot(e);
             }
             w.registered = true;
+            d.watched.store(true, Ordering::Relaxed);
             // Something is known of it: see `forget`.
             let _ = d.kind.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed);
         }
@@ -239,6 +261,9 @@ impl Descriptors {
         let mut w = d.waiters.lock();
         d.kind.store(0, Ordering::Relaxed);
         d.flags.store(0, Ordering::Relaxed);
+        d.drained.store(false, Ordering::Relaxed);
+        d.watched.store(false, Ordering::Relaxed);
+        d.known.store(0, Ordering::Relaxed);
         w.ready = 0;
         if !w.registered {
             return;
@@ -300,6 +325,8 @@ impl Descriptors {
                 let mut w = d.waiters.lock();
                 w.head = core::ptr::null_mut();
                 w.registered = false;
+                d.watched.store(false, Ordering::Relaxed);
+                d.drained.store(false, Ordering::Relaxed);
                 w.ready = 0;
                 if d.kept.swap(false, Ordering::Relaxed) {
                     d.kind.store(0, Ordering::Relaxed);

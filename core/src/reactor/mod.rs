@@ -86,7 +86,7 @@ impl Reactor {
     }
 
     /// Waits for events for up to `timeout` nanoseconds (`None`: until there is one). Blocks the kernel thread.
-    pub fn poll(&self, events: &mut [Event; BATCH], timeout: Option<u64>) -> usize {
+    pub fn poll(&self, events: &mut [core::mem::MaybeUninit<Event>; BATCH], timeout: Option<u64>) -> usize {
         let epoll = self.epoll.load(Ordering::Relaxed);
         // SAFETY: writes at most BATCH events and reads the timeout.
         let r: Raw = unsafe {

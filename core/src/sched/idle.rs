@@ -11,6 +11,10 @@ use core::sync::atomic::AtomicBool;
 pub const PATIENCE_MAX: u32 = 32;
 const PATIENCE_MIN: u32 = 2;
 
+/// How long a single queued thread is left to its own worker, in ticks: about as long as the kernel takes to wake another
+/// CPU for it.
+const RIPE: u64 = 1 << 17;
+
 /// Least and most ticks between two unsure notifications, about 50 us and 5 ms.
 const PAUSE_MIN: u64 = 1 << 17;
 const PAUSE_MAX: u64 = 1 << 24;
@@ -129,26 +133,33 @@ impl Runtime {
     }
 
     /// Takes threads from another processor. A single queued thread is probably the partner of the thread that runs there
-    /// and about to be run: it is left to its own worker, unless that has not switched since an earlier look.
-    fn steal(&self, p: &Processor, last_turn: bool) -> Option<*mut crate::thread::Thread> {
+    /// and about to be run: it is left to its own worker for [`RIPE`] ticks. `Err(true)`: there is such a thread.
+    fn steal(&self, p: &Processor) -> Result<*mut crate::thread::Thread, bool> {
         let others = self.processors();
         let start = (ticks() as usize) % others.len();
+        let mut unripe = false;
         for i in 0..others.len() {
             let victim = &others[(start + i) % others.len()];
             if core::ptr::eq(victim, p) || victim.queue.is_empty() {
                 continue;
             }
-            let tick = victim.tick.load(Ordering::Relaxed);
-            if victim.queue.len() < 2 && !(last_turn && victim.watched.load(Ordering::Relaxed) == tick) {
-                victim.watched.store(tick, Ordering::Relaxed);
-                continue;
+            if victim.queue.len() < 2 {
+                let (tick, now) = (victim.tick.load(Ordering::Relaxed), ticks());
+                if victim.watched.load(Ordering::Relaxed) != tick {
+                    victim.watched.store(tick, Ordering::Relaxed);
+                    victim.watched_since.store(now, Ordering::Relaxed);
+                }
+                if now.wrapping_sub(victim.watched_since.load(Ordering::Relaxed)) < RIPE {
+                    unripe = true;
+                    continue;
+                }
             }
             if let Some(t) = victim.queue.steal_into(&p.queue) {
                 p.counters.steals.add(1);
-                return Some(t);
+                return Ok(t);
             }
         }
-        None
+        Err(unripe)
     }
 
     /// The caller's queue is empty: searches, polls for a while, sleeps; returns when there may be something in the
@@ -175,9 +186,12 @@ impl Runtime {
         let s = &self.sleepers;
         let patience = p.patience.load(Ordering::Relaxed);
         let turns = if s.never_poll.load(Ordering::Relaxed) { 1 } else { patience.max(PATIENCE_MIN) };
-        for turn in 0..turns {
-            // Single threads are taken only after a wait in which their own worker had its chance.
-            let found = self.take_injected(p).or_else(|| self.steal(p, turn + 1 == turns));
+        let mut turn = 0;
+        while turn < turns {
+            let (found, unripe) = match self.take_injected(p).map_or_else(|| self.steal(p), Ok) {
+                Ok(t) => (Some(t), false),
+                Err(unripe) => (None, unripe),
+            };
             // SAFETY: the caller's: inside the core.
             let (n, message) = if found.is_some() { (0, false) } else { unsafe { self.poll_reactor(Some(0)) } };
             if message {
@@ -190,7 +204,9 @@ impl Runtime {
                 s.stop_searching(self, true);
                 return Some(found);
             }
-            if turn + 1 < turns {
+            // A thread that may soon be ours to take is worth waiting for.
+            turn += u32::from(!unripe);
+            if turn < turns {
                 crate::lock::yield_cpu();
             }
         }
@@ -239,7 +255,7 @@ impl Runtime {
         if !s.marks.fall_asleep(|| !p.queue.is_empty() || self.any_runnable_twice()) {
             // The monitor may have counted us.
             self.monitor.worker_wakes();
-            let found = self.take_injected(p).or_else(|| self.steal(p, false));
+            let found = self.take_injected(p).or_else(|| self.steal(p).ok());
             // Who pushed while we had a mark relied on this look: what we leave is for a sleeper.
             if found.is_some() && self.any_runnable_twice() {
                 s.wake_if_needed(self, true);

@@ -54,8 +54,10 @@ pub struct Processor {
     pub last_look: AtomicU64,
     /// Turns of polling before sleep that have paid off lately (see `idle`).
     pub patience: AtomicU32,
-    /// `tick` when a searcher last left a single queued thread alone.
+    /// `tick` when a searcher first left a single queued thread alone, and `arch::ticks` of then.
     pub watched: AtomicU32,
+    /// See `watched`.
+    pub watched_since: AtomicU64,
     /// Its number.
     pub index: u32,
     /// What happened here.
@@ -226,6 +228,7 @@ impl Runtime {
                     last_look: AtomicU64::new(0),
                     patience: AtomicU32::new(idle::PATIENCE_MAX / 2),
                     watched: AtomicU32::new(0),
+                    watched_since: AtomicU64::new(0),
                     index: i,
                     counters: Counters::default(),
                 })
@@ -403,7 +406,7 @@ impl Runtime {
     /// # Safety
     /// The caller is inside the core.
     unsafe fn poll_reactor(&self, timeout: Option<u64>) -> (usize, bool) {
-        let mut events = [Event { events: 0, data: 0 }; BATCH];
+        let mut events = [const { core::mem::MaybeUninit::<Event>::uninit() }; BATCH];
         let n = self.reactor.poll(&mut events, timeout);
         let w = worker::worker();
         if !w.is_null() {
@@ -412,7 +415,8 @@ impl Runtime {
         }
         let (mut threads, mut message) = (0, false);
         for e in &events[..n] {
-            let (data, what) = (e.data, e.events);
+            // SAFETY: the kernel wrote the first n.
+            let Event { events: what, data } = unsafe { e.assume_init() };
             if data == WAKE {
                 message = true;
                 continue;
