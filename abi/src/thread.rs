@@ -326,11 +326,12 @@ pub unsafe fn scheduling(number: u32, args: [usize; 6]) -> isize {
 /// For each timer of ours (by the kernel's number, modulo the table's size) the thread that its signals are for.
 static TIMERS: [AtomicU32; 1024] = [const { AtomicU32::new(0) }; 1024];
 
-/// The thread that the signals of the kernel's timer `id` are for.
-pub fn timer_target(id: u32) -> Option<*mut Thread> {
+/// The thread that the signals of the kernel's timer `id` are for: `None` if that is the process, `Some(None)` if the
+/// thread has ended.
+pub fn timer_target(id: u32) -> Option<Option<*mut Thread>> {
     match TIMERS[id as usize % TIMERS.len()].load(Ordering::Relaxed) {
         0 => None,
-        tid => RT.threads.find(tid),
+        tid => Some(RT.threads.find(tid)),
     }
 }
 
@@ -360,6 +361,10 @@ pub unsafe fn timer_create(args: [usize; 6]) -> isize {
                 return r;
             }
         }
-        heddle_core::sys::syscall6(l::__NR_timer_create as usize, args)
+        let r = heddle_core::sys::syscall6(l::__NR_timer_create as usize, args);
+        if r == 0 {
+            TIMERS[*(args[2] as *const u32) as usize % TIMERS.len()].store(0, Ordering::Relaxed);
+        }
+        r
     }
 }

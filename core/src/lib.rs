@@ -36,6 +36,8 @@ pub mod reactor;
 #[cfg(not(loom))]
 pub mod sched;
 #[cfg(not(loom))]
+pub mod stack;
+#[cfg(not(loom))]
 pub mod thread;
 #[cfg(not(loom))]
 pub mod timer;

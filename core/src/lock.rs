@@ -13,6 +13,9 @@ use core::ops::{Deref, DerefMut};
 pub struct SpinLock<T> {
     word: AtomicU32,
     value: UnsafeCell<T>,
+    /// Where loom's threads wait in line: two that spin would let each other run for ever. `None` in the lock's own model.
+    #[cfg(loom)]
+    line: Option<loom::sync::Mutex<()>>,
 }
 
 // SAFETY: the lock hands out the value to one holder at a time.
@@ -26,7 +29,14 @@ pub struct Guard<'a, T> {
     /// loom's proof that nobody else uses the value.
     #[cfg(loom)]
     access: core::mem::ManuallyDrop<loom::cell::MutPtr<T>>,
+    #[cfg(loom)]
+    _turn: Turn<'a>,
 }
+
+#[cfg(loom)]
+type Turn<'a> = Option<loom::sync::MutexGuard<'a, ()>>;
+#[cfg(not(loom))]
+type Turn<'a> = core::marker::PhantomData<&'a ()>;
 
 impl<T> SpinLock<T> {
     /// An unlocked lock.
@@ -37,19 +47,28 @@ impl<T> SpinLock<T> {
     /// An unlocked lock.
     #[cfg(loom)]
     pub fn new(value: T) -> Self {
-        Self { word: AtomicU32::new(0), value: UnsafeCell::new(value) }
+        Self { line: Some(loom::sync::Mutex::new(())), ..Self::alone(value) }
+    }
+    /// An unlocked lock that is nothing but its word.
+    #[cfg(loom)]
+    pub(crate) fn alone(value: T) -> Self {
+        Self { word: AtomicU32::new(0), value: UnsafeCell::new(value), line: None }
     }
 
     /// Takes the lock.
     #[inline]
     pub fn lock(&self) -> Guard<'_, T> {
+        #[cfg(loom)]
+        let turn = self.line.as_ref().map(|l| l.lock().unwrap());
+        #[cfg(not(loom))]
+        let turn = Turn::default();
         let mut turns = 0u32;
         loop {
             // Acquire: sees what the last holder wrote. pairs: spinlock
             if self.word.load(Ordering::Relaxed) == 0
                 && self.word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
             {
-                return self.guard();
+                return self.guard(turn);
             }
             turns += 1;
             if turns.is_multiple_of(64) {
@@ -62,16 +81,25 @@ impl<T> SpinLock<T> {
 
     /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        #[cfg(loom)]
+        let turn = match &self.line {
+            Some(l) => Some(l.try_lock().ok()?),
+            None => None,
+        };
+        #[cfg(not(loom))]
+        let turn = Turn::default();
         // Acquire: sees what the last holder wrote. pairs: spinlock
-        self.word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).ok().map(|_| self.guard())
+        self.word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).ok().map(|_| self.guard(turn))
     }
 
     #[inline]
-    fn guard(&self) -> Guard<'_, T> {
+    fn guard<'a>(&'a self, _turn: Turn<'a>) -> Guard<'a, T> {
         Guard {
             lock: self,
             #[cfg(loom)]
             access: core::mem::ManuallyDrop::new(self.value.get_mut()),
+            #[cfg(loom)]
+            _turn,
         }
     }
 
@@ -106,7 +134,7 @@ impl<T> Deref for Guard<'_, T> {
         return unsafe { &*self.lock.value.get() };
         // SAFETY: as above.
         #[cfg(loom)]
-        return unsafe { self.access.deref() };
+        return unsafe { (*self.access).deref() };
     }
 }
 impl<T> DerefMut for Guard<'_, T> {
@@ -116,7 +144,7 @@ impl<T> DerefMut for Guard<'_, T> {
         return unsafe { &mut *self.lock.value.get() };
         // SAFETY: as above.
         #[cfg(loom)]
-        return unsafe { self.access.deref() };
+        return unsafe { (*self.access).deref() };
     }
 }
 impl<T> Drop for Guard<'_, T> {
@@ -128,5 +156,41 @@ impl<T> Drop for Guard<'_, T> {
         }
         // Release: what was done under the lock happens before the next holder. pairs: spinlock
         self.lock.word.store(0, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_holder_at_a_time() {
+        let lock = SpinLock::new(0u64);
+        std::thread::scope(|s| {
+            for _ in 0..4 {
+                s.spawn(|| {
+                    for _ in 0..20_000 {
+                        // Not one instruction: two holders would lose additions.
+                        let mut value = lock.lock();
+                        let old = *value;
+                        core::hint::black_box(&value);
+                        *value = old + 1;
+                    }
+                });
+            }
+        });
+        assert_eq!(*lock.lock(), 80_000);
+    }
+
+    #[test]
+    fn try_lock_and_force_unlock() {
+        let lock = SpinLock::new(1);
+        let held = lock.lock();
+        assert!(lock.try_lock().is_none());
+        core::mem::forget(held);
+        // SAFETY: the holder is gone for good.
+        unsafe { lock.force_unlock() };
+        assert_eq!(lock.try_lock().map(|v| *v), Some(1));
+        assert!(lock.try_lock().is_some(), "a dropped guard unlocks");
     }
 }

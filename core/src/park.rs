@@ -106,3 +106,43 @@ impl ParkWord {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_claim_wins() {
+        let word = ParkWord::new();
+        let ticket = word.open();
+        assert!(word.claim(ticket, Reason::Timeout));
+        assert!(!word.claim(ticket, Reason::Woken));
+        assert!(!word.claim_any(Reason::Signal));
+        assert!(!word.close(ticket), "claimed: the owner must park");
+        assert_eq!(word.reason(), Reason::Timeout);
+    }
+
+    #[test]
+    fn a_closed_wait_is_never_claimed() {
+        let word = ParkWord::new();
+        assert!(!word.claim_any(Reason::Signal), "nothing is open yet");
+        let ticket = word.open();
+        assert!(word.close(ticket));
+        assert!(!word.claim(ticket, Reason::Woken));
+        assert!(!word.claim_any(Reason::Signal));
+    }
+
+    #[test]
+    fn stale_tickets_do_not_count() {
+        let word = ParkWord::new();
+        let first = word.open();
+        assert!(word.claim(first, Reason::Woken));
+        let second = word.open();
+        assert_ne!(first, second);
+        assert!(!word.claim(first, Reason::Timeout));
+        assert!(!word.close(first));
+        assert!(word.claim_any(Reason::Signal));
+        assert_eq!(word.reason(), Reason::Signal);
+        assert!(!word.claim(second, Reason::Woken));
+    }
+}

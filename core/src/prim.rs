@@ -9,6 +9,14 @@ pub use loom::cell::UnsafeCell;
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
+/// Makes a read-modify-write that the caller has just made a full fence: on x86-64 a locked instruction is one already,
+/// and no compiler moves a later load above a SeqCst one; in loom's eyes it is only AcqRel.
+#[inline(always)]
+pub fn fence_after_rmw() {
+    #[cfg(loom)]
+    fence(Ordering::SeqCst); // SeqCst: stands for the locked instruction's. pairs: prim.rmw
+}
+
 /// One turn of a wait loop.
 #[inline]
 pub fn relax() {

@@ -44,6 +44,12 @@ impl<T> RunQueue<T> {
         }
     }
 
+    /// An empty queue whose positions begin at `at`, for models that want to cross the border of the ring or of `u32`.
+    #[cfg(all(loom, test))]
+    pub(crate) fn starting_at(at: u32) -> Self {
+        Self { head: AtomicU32::new(at), tail: AtomicU32::new(at), ..Self::new() }
+    }
+
     /// How many are queued, as far as one look can tell.
     #[inline]
     pub fn len(&self) -> usize {
@@ -128,5 +134,93 @@ impl<T> RunQueue<T> {
                 return Some(first);
             }
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn item(n: usize) -> *mut u32 {
+        core::ptr::without_provenance_mut(n + 1)
+    }
+
+    fn filled(n: usize) -> RunQueue<u32> {
+        let queue = RunQueue::new();
+        (0..n).for_each(|i| assert!(queue.push(item(i)).is_ok()));
+        queue
+    }
+
+    #[test]
+    fn first_in_first_out_across_the_border() {
+        let queue = RunQueue::new();
+        for i in 0..3 * CAPACITY {
+            assert!(queue.push(item(i)).is_ok());
+            assert!(queue.push(item(i + 1)).is_ok());
+            assert_eq!(queue.pop(), Some(item(i)));
+            assert_eq!(queue.pop(), Some(item(i + 1)));
+        }
+        assert_eq!(queue.pop(), None);
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn a_full_ring_gives_the_item_back() {
+        let queue = filled(CAPACITY);
+        assert_eq!(queue.push(item(999)), Err(item(999)));
+        assert_eq!(queue.len(), CAPACITY);
+        assert_eq!(queue.pop(), Some(item(0)));
+        assert!(queue.push(item(999)).is_ok());
+    }
+
+    #[test]
+    fn a_thief_takes_the_older_half() {
+        for n in [1, 2, 3, 7, CAPACITY] {
+            let (queue, thief) = (filled(n), RunQueue::new());
+            assert_eq!(queue.steal_into(&thief), Some(item(0)));
+            let taken = n - n / 2;
+            assert_eq!((queue.len(), thief.len()), (n / 2, taken - 1));
+            (1..taken).for_each(|i| assert_eq!(thief.pop(), Some(item(i))));
+            (taken..n).for_each(|i| assert_eq!(queue.pop(), Some(item(i))));
+        }
+        assert_eq!(filled(0).steal_into(&RunQueue::new()), None);
+    }
+
+    #[test]
+    fn a_thief_takes_what_it_has_room_for() {
+        let (queue, thief) = (filled(10), filled(CAPACITY - 1));
+        assert_eq!(queue.steal_into(&thief), Some(item(0)));
+        assert_eq!((queue.len(), thief.len()), (8, CAPACITY));
+        assert_eq!(queue.steal_into(&thief), Some(item(2)));
+        assert_eq!((queue.len(), thief.len()), (7, CAPACITY));
+    }
+
+    #[test]
+    fn thieves_and_owner_take_everything_once() {
+        const N: usize = 100_000;
+        let queue = RunQueue::new();
+        let taken: std::vec::Vec<AtomicU32> = (0..N).map(|_| AtomicU32::new(0)).collect();
+        let done = crate::prim::AtomicBool::new(false);
+        let take = |t: *mut u32| taken[t.addr() - 1].fetch_add(1, Ordering::Relaxed);
+        std::thread::scope(|s| {
+            for _ in 0..2 {
+                s.spawn(|| {
+                    let own = RunQueue::new();
+                    while !done.load(Ordering::Relaxed) || !queue.is_empty() {
+                        queue.steal_into(&own).map(take);
+                        while let Some(t) = own.pop() {
+                            take(t);
+                        }
+                    }
+                });
+            }
+            for i in 0..N {
+                while queue.push(item(i)).is_err() {
+                    queue.pop().map(take);
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        assert!(taken.iter().all(|t| t.load(Ordering::Relaxed) == 1));
     }
 }

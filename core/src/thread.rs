@@ -254,3 +254,94 @@ impl Table {
         self.live.store(0, Ordering::Relaxed);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+    use std::vec::Vec;
+
+    fn table() -> Table {
+        let table = Table::new();
+        table.reserve(12345).unwrap();
+        table
+    }
+
+    fn tid(t: *mut Thread) -> u32 {
+        // SAFETY: a block of the table, which is never unmapped.
+        unsafe { (*t).identity.tid.load(Ordering::Relaxed) }
+    }
+
+    #[test]
+    fn ids_are_beyond_the_kernels_and_fit_a_robust_mutex() {
+        let table = table();
+        let threads: Vec<_> = (0..1000).map(|_| table.allocate().unwrap()).collect();
+        let ids: HashSet<u32> = threads.iter().map(|&t| tid(t)).collect();
+        assert_eq!(ids.len(), 1000);
+        assert!(ids.iter().all(|&id| id >= FIRST_TID && id <= crate::sys::linux::FUTEX_TID_MASK));
+        assert!(threads.iter().all(|&t| table.find(tid(t)) == Some(t)));
+        assert_eq!(table.live(), 1000);
+        assert_eq!(table.find(FIRST_TID * 200), None);
+    }
+
+    #[test]
+    fn a_block_s_next_life_has_another_id() {
+        let table = table();
+        let mut seen = HashSet::new();
+        for _ in 0..200 {
+            let t = table.allocate().unwrap();
+            assert!(seen.insert(tid(t)));
+            // SAFETY: never ran, nothing refers to it.
+            unsafe { table.release(t) };
+            assert_eq!(table.find(tid(t)), None, "an ended thread is not found");
+        }
+        assert_eq!(table.live(), 0);
+    }
+
+    #[test]
+    fn tickets_outlive_a_life() {
+        let table = table();
+        let t = table.allocate().unwrap();
+        // SAFETY: blocks of the table; never ran, nothing refers to them.
+        unsafe {
+            let old = (*t).park.open();
+            assert!((*t).park.close(old));
+            table.release(t);
+            let again = table.allocate().unwrap();
+            assert_eq!(again, t);
+            let new = (*again).park.open();
+            assert!(!(*again).park.claim(old, crate::park::Reason::Timeout), "of the block's former life");
+            assert!((*again).park.claim(new, crate::park::Reason::Woken));
+        }
+    }
+
+    #[test]
+    fn for_each_sees_the_living() {
+        let table = table();
+        let threads: Vec<_> = (0..10).map(|_| table.allocate().unwrap()).collect();
+        for &t in &threads[..5] {
+            // SAFETY: never ran, nothing refers to it.
+            unsafe { table.release(t) };
+        }
+        let mut seen = HashSet::new();
+        table.for_each(&mut |t| seen.insert(t));
+        assert_eq!(seen, threads[5..].iter().copied().collect());
+        let mut calls = 0;
+        table.for_each(&mut |_| {
+            calls += 1;
+            false
+        });
+        assert_eq!(calls, 1, "ends when told");
+    }
+
+    #[test]
+    fn reset_forgets_all_and_starts_anew() {
+        let table = table();
+        let first = table.allocate().unwrap();
+        table.allocate().unwrap();
+        // SAFETY: the only thread; the blocks are not used any more.
+        unsafe { table.reset() };
+        assert_eq!((table.live(), table.find(tid(first))), (0, None));
+        assert_eq!(table.allocate(), Some(first));
+    }
+}

@@ -226,3 +226,122 @@ impl Heap {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::park::ParkWord;
+    use std::vec::Vec;
+
+    /// The i-th "thread": expiry hands the pointer back, nothing looks behind it.
+    fn thread(i: usize) -> *mut Thread {
+        core::ptr::without_provenance_mut(i + 1)
+    }
+
+    struct World {
+        timers: Timers,
+        nodes: Vec<TimerNode>,
+        deadlines: Vec<Option<u64>>,
+        ticket: Ticket,
+    }
+
+    impl World {
+        fn new(n: usize) -> Self {
+            let nodes = (0..n).map(|_| TimerNode::new()).collect();
+            Self { timers: Timers::new(), nodes, deadlines: std::vec![None; n], ticket: ParkWord::new().open() }
+        }
+
+        fn arm(&mut self, i: usize, deadline: u64) {
+            self.deadlines[i] = Some(deadline);
+            // SAFETY: the node is in no heap and outlives the test.
+            unsafe { self.timers.arm(&mut self.nodes[i], thread(i), self.ticket, deadline) }.unwrap();
+        }
+
+        fn disarm(&mut self, i: usize) {
+            self.deadlines[i] = None;
+            // SAFETY: the node was armed in this heap, if at all.
+            unsafe { self.timers.disarm(&mut self.nodes[i]) };
+        }
+
+        /// Expires and compares with the plain list.
+        fn expire(&mut self, now: u64) -> usize {
+            let mut fired = Vec::new();
+            self.timers.expire(now, &mut |t, ticket| {
+                assert_eq!(ticket, self.ticket);
+                fired.push(t.addr() - 1);
+            });
+            let times: Vec<u64> = fired.iter().map(|&i| self.deadlines[i].unwrap()).collect();
+            assert!(times.is_sorted(), "earliest first");
+            assert!(times.iter().all(|&t| t <= now));
+            fired.iter().for_each(|&i| self.deadlines[i] = None);
+            assert_eq!(self.timers.next(), self.deadlines.iter().flatten().copied().min().unwrap_or(NEVER));
+            assert!(self.timers.next() > now);
+            fired.len()
+        }
+    }
+
+    #[test]
+    fn expires_in_order_and_once() {
+        let mut w = World::new(3);
+        assert_eq!(w.timers.next(), NEVER);
+        w.arm(0, 30);
+        w.arm(1, 10);
+        w.arm(2, 20);
+        assert_eq!(w.timers.next(), 10);
+        assert_eq!(w.expire(9), 0);
+        assert_eq!(w.expire(20), 2);
+        assert_eq!(w.expire(20), 0);
+        assert_eq!(w.expire(u64::MAX - 1), 1);
+    }
+
+    #[test]
+    fn disarming_after_expiry_does_nothing() {
+        let mut w = World::new(2);
+        w.arm(0, 5);
+        w.arm(1, 6);
+        assert_eq!(w.expire(5), 1);
+        w.disarm(0);
+        assert_eq!(w.timers.next(), 6);
+        w.disarm(1);
+        w.disarm(1);
+        assert_eq!(w.timers.next(), NEVER);
+    }
+
+    #[test]
+    fn many_at_random_against_a_plain_list() {
+        // More than fit one page, so that the heap grows and moves.
+        const N: usize = 3000;
+        let mut w = World::new(N);
+        let mut random = 0x2545_F491_4F6C_DD1D_u64;
+        let mut now = 0;
+        for step in 0..60_000 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let i = (random >> 20) as usize % N;
+            match w.deadlines[i] {
+                None => w.arm(i, now + 1 + (random >> 40) % 2000),
+                Some(_) if random.is_multiple_of(3) => w.disarm(i),
+                Some(_) => {}
+            }
+            if step % 10 == 0 {
+                now += (random >> 50) % 8;
+                w.expire(now);
+            }
+        }
+        w.expire(u64::MAX - 1);
+        assert!(w.deadlines.iter().all(Option::is_none));
+    }
+
+    #[test]
+    fn reset_forgets_all() {
+        let mut w = World::new(2);
+        w.arm(0, 5);
+        // SAFETY: the only thread; the node is not disarmed.
+        unsafe { w.timers.reset() };
+        assert_eq!(w.timers.next(), NEVER);
+        w.deadlines[0] = None;
+        w.arm(1, 7);
+        assert_eq!(w.expire(7), 1);
+    }
+}

@@ -17,7 +17,7 @@
 //! locking it.
 
 use crate::lock::{Guard, SpinLock};
-use crate::prim::{AtomicPtr, AtomicU32, Ordering};
+use crate::prim::{AtomicPtr, AtomicU32, Ordering, fence_after_rmw};
 
 /// Number of buckets; few under loom.
 pub const BUCKETS: usize = if cfg!(loom) { 2 } else { 4096 };
@@ -152,6 +152,7 @@ impl<W: Wakeable> WaitTable<W> {
         // SeqCst (the count): a waker changes the word, then reads the count; we write the count, then read the word. One
         // of the two must see the other's write (store buffering), or the wake would be lost. pairs: wait.count
         bucket.count.fetch_add(1, Ordering::SeqCst);
+        fence_after_rmw();
         let mut list = bucket.list.lock();
         if !still() {
             drop(list);
@@ -336,6 +337,18 @@ impl<W: Wakeable> WaitTable<W> {
         false
     }
 
+    /// Whether two addresses share a bucket.
+    #[cfg(test)]
+    pub(crate) fn same_bucket(&self, a: usize, b: usize) -> bool {
+        core::ptr::eq(self.bucket(a), self.bucket(b))
+    }
+
+    /// How many waiters the bucket of `key` counts.
+    #[cfg(test)]
+    pub(crate) fn count(&self, key: usize) -> u32 {
+        self.bucket(key).count.load(Ordering::Relaxed)
+    }
+
     /// Forgets all waiters, in a forked child.
     ///
     /// # Safety
@@ -440,5 +453,203 @@ impl<W> List<W> {
             self.unlink_only(w);
             (*w).bucket.store(core::ptr::null_mut(), Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use core::cell::{Cell, RefCell};
+    use std::boxed::Box;
+    use std::vec::Vec;
+
+    const ALL: u32 = u32::MAX;
+
+    /// What can wait: notes whether it was claimed, and in which order it ran.
+    struct Fake {
+        claimed: Cell<bool>,
+        number: usize,
+        order: *const RefCell<Vec<usize>>,
+    }
+
+    #[derive(Clone, Copy)]
+    struct Who(*const Fake);
+
+    impl Wakeable for Who {
+        fn claim(&self) -> bool {
+            // SAFETY: fakes outlive the test's waiters.
+            !unsafe { &*self.0 }.claimed.replace(true)
+        }
+        fn run(&self) {
+            // SAFETY: as above.
+            unsafe { (*(*self.0).order).borrow_mut().push((*self.0).number) }
+        }
+    }
+
+    struct World {
+        table: Box<WaitTable<Who>>,
+        fakes: Vec<Box<Fake>>,
+        waiters: Vec<Box<Waiter<Who>>>,
+        order: Box<RefCell<Vec<usize>>>,
+    }
+
+    impl World {
+        fn new() -> Self {
+            Self { table: Box::default(), fakes: Vec::new(), waiters: Vec::new(), order: Box::default() }
+        }
+
+        fn wait(&mut self, key: usize, bits: u32) -> usize {
+            let number = self.fakes.len();
+            self.fakes.push(Box::new(Fake { claimed: Cell::new(false), number, order: &*self.order }));
+            self.waiters.push(Box::new(Waiter::new(Who(&*self.fakes[number]))));
+            // SAFETY: boxed, and left or woken before the test ends (or never looked at again).
+            assert!(unsafe { self.table.wait(&mut *self.waiters[number], key, bits, || true) });
+            number
+        }
+
+        fn leave(&mut self, i: usize) -> bool {
+            // SAFETY: a waiter of this table.
+            unsafe { self.table.leave(&mut *self.waiters[i]) }
+        }
+
+        fn ran(&self) -> Vec<usize> {
+            self.order.take()
+        }
+    }
+
+    /// An address in another bucket than `key`, or in the same one.
+    fn other(w: &World, key: usize, same: bool) -> usize {
+        (1..).map(|i| key + i * 4).find(|&k| w.table.same_bucket(key, k) == same).unwrap()
+    }
+
+    #[test]
+    fn oldest_first_up_to_the_limit() {
+        let mut w = World::new();
+        (0..5).for_each(|_| _ = w.wait(64, ALL));
+        assert_eq!(w.table.wake(64, 2, ALL), 2);
+        assert_eq!(w.ran(), [0, 1]);
+        assert_eq!(w.table.wake(64, 0, ALL), 0);
+        assert_eq!(w.table.wake(68, usize::MAX, ALL), 0, "another address");
+        assert_eq!(w.table.wake(64, usize::MAX, ALL), 3);
+        assert_eq!(w.ran(), [2, 3, 4]);
+        assert_eq!(w.table.count(64), 0);
+    }
+
+    #[test]
+    fn more_than_fit_one_batch() {
+        let mut w = World::new();
+        (0..100).for_each(|_| _ = w.wait(64, ALL));
+        assert_eq!(w.table.wake(64, 99, ALL), 99);
+        assert_eq!(w.ran(), (0..99).collect::<Vec<_>>());
+        assert!(w.table.has_waiter(64));
+        assert!(w.leave(99));
+        assert!(!w.leave(99));
+        assert!(!w.table.has_waiter(64));
+    }
+
+    #[test]
+    fn a_changed_word_is_not_waited_on() {
+        let w = World::new();
+        let fake = Fake { claimed: Cell::new(false), number: 0, order: &*w.order };
+        let mut waiter = Waiter::new(Who(&fake));
+        // SAFETY: not linked.
+        assert!(!unsafe { w.table.wait(&mut waiter, 64, ALL, || false) });
+        assert_eq!(w.table.count(64), 0);
+        assert_eq!(w.table.wake(64, 1, ALL), 0);
+    }
+
+    #[test]
+    fn bits_choose() {
+        let mut w = World::new();
+        w.wait(64, 1);
+        w.wait(64, 2);
+        w.wait(64, 3);
+        assert_eq!(w.table.wake(64, usize::MAX, 2), 2);
+        assert_eq!(w.ran(), [1, 2]);
+        assert_eq!(w.table.wake(64, usize::MAX, ALL), 1);
+    }
+
+    #[test]
+    fn who_was_claimed_elsewhere_is_passed_over() {
+        let mut w = World::new();
+        (0..3).for_each(|_| _ = w.wait(64, ALL));
+        w.fakes[0].claimed.set(true);
+        assert_eq!(w.table.wake(64, 1, ALL), 1);
+        assert_eq!(w.ran(), [1]);
+        assert!(!w.leave(0), "the waker took it out");
+        assert!(w.leave(2));
+    }
+
+    #[test]
+    fn addresses_of_one_bucket_are_told_apart() {
+        let mut w = World::new();
+        let twin = other(&w, 64, true);
+        w.wait(64, ALL);
+        w.wait(twin, ALL);
+        assert_eq!(w.table.wake(twin, usize::MAX, ALL), 1);
+        assert_eq!(w.ran(), [1]);
+        assert!(w.table.has_waiter(64) && !w.table.has_waiter(twin));
+    }
+
+    #[test]
+    fn requeue_wakes_some_and_moves_some() {
+        for same in [false, true] {
+            let mut w = World::new();
+            let to = other(&w, 64, same);
+            (0..6).for_each(|_| _ = w.wait(64, ALL));
+            assert_eq!(w.table.requeue(64, to, 1, 3, || false), None, "the word was different");
+            assert_eq!(w.table.requeue(64, to, 1, 3, || true), Some((1, 3)));
+            assert_eq!(w.ran(), [0]);
+            assert_eq!(w.table.wake(to, usize::MAX, ALL), 3);
+            assert_eq!(w.ran(), [1, 2, 3]);
+            assert_eq!(w.table.wake(64, usize::MAX, ALL), 2);
+            assert_eq!(w.ran(), [4, 5]);
+            assert_eq!((w.table.count(64), w.table.count(to)), (0, 0));
+        }
+    }
+
+    #[test]
+    fn a_moved_waiter_can_leave() {
+        let mut w = World::new();
+        let to = other(&w, 64, false);
+        w.wait(64, ALL);
+        assert_eq!(w.table.requeue(64, to, 0, 1, || true), Some((0, 1)));
+        assert!(w.leave(0));
+        assert_eq!(w.table.wake(to, 1, ALL), 0);
+    }
+
+    #[test]
+    fn requeue_wakes_more_than_one_batch() {
+        let mut w = World::new();
+        let to = other(&w, 64, false);
+        (0..60).for_each(|_| _ = w.wait(64, ALL));
+        assert_eq!(w.table.requeue(64, to, 40, usize::MAX, || true), Some((40, 20)));
+        assert_eq!(w.ran(), (0..40).collect::<Vec<_>>());
+        assert_eq!(w.table.wake(to, usize::MAX, ALL), 20);
+    }
+
+    #[test]
+    fn hand_over_names_the_heir() {
+        let mut w = World::new();
+        (0..3).for_each(|_| _ = w.wait(64, ALL));
+        w.fakes[0].claimed.set(true);
+        let mut told = Vec::new();
+        for _ in 0..3 {
+            // SAFETY: fakes outlive the test.
+            w.table.hand_over(64, |next| told.push(next.map(|(who, more)| (unsafe { (*who.0).number }, more))));
+        }
+        assert_eq!(told, [Some((1, true)), Some((2, false)), None]);
+        assert_eq!(w.ran(), [1, 2]);
+    }
+
+    #[test]
+    fn reset_forgets_all() {
+        let mut w = World::new();
+        w.wait(64, ALL);
+        // SAFETY: the only thread; it waits on nothing.
+        unsafe { w.table.reset() };
+        assert_eq!(w.table.wake(64, 1, ALL), 0);
+        w.wait(64, ALL);
+        assert_eq!(w.table.wake(64, 1, ALL), 1);
     }
 }

@@ -239,9 +239,11 @@ unsafe fn route(signal: u32, info: &SigInfo) {
         if !t.is_null() && matches!(signal, l::SIGPIPE | l::SIGXFSZ) {
             pending::send_to_thread(t, info);
         } else if info[1] as u32 as i32 == SI_TIMER
-            && let Some(t) = crate::thread::timer_target(info[2] as u32)
+            && let Some(target) = crate::thread::timer_target(info[2] as u32)
         {
-            pending::send_to_thread(t, info);
+            if let Some(t) = target {
+                pending::send_to_thread(t, info);
+            }
         } else {
             pending::send_to_process(info);
         }

@@ -5,7 +5,7 @@ use crate::lock::SpinLock;
 use crate::prim::relax;
 use crate::wait_table::{WaitTable, Waiter};
 use loom::cell::UnsafeCell;
-use loom::sync::Arc;
+use std::sync::Arc;
 use loom::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use loom::thread;
 
@@ -82,7 +82,8 @@ fn joiner_frees_the_stack_and_a_creator_takes_the_block() {
                 context.leave();
                 // On the new side: finish_switch.
                 *free.lock() = true;
-                clear_tid.store(0, Ordering::Relaxed);
+                // Release: the stack was left before the joiner sees 0. pairs: model.join
+                clear_tid.store(0, Ordering::Release);
                 futexes.wake(KEY, 1, u32::MAX);
             }
         });

@@ -10,6 +10,7 @@
 
 mod exit;
 mod hand_off;
+mod lock;
 mod monitor;
 mod park;
 mod runq;

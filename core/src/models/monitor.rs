@@ -2,7 +2,7 @@
 
 use super::Futex;
 use super::sleepers::{Doze, Marks};
-use loom::sync::Arc;
+use std::sync::Arc;
 use loom::sync::atomic::Ordering;
 use loom::thread;
 

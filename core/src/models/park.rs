@@ -4,7 +4,7 @@ use super::Thread;
 use crate::park::{Reason, Ticket};
 use crate::prim::fence;
 use loom::cell::UnsafeCell;
-use loom::sync::Arc;
+use std::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 

@@ -2,7 +2,7 @@
 
 use crate::runq::{CAPACITY, RunQueue};
 use loom::cell::UnsafeCell;
-use loom::sync::Arc;
+use std::sync::Arc;
 use loom::thread;
 
 /// What is queued. Taking it writes to it: loom refuses that if two do so, or if the pusher's write is not visible.

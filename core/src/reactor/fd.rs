@@ -360,3 +360,6 @@ impl Waiters {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

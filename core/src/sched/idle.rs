@@ -239,8 +239,8 @@ impl Runtime {
                 Ok(false) => return None,
                 // The mark came with the message. A search that finds nothing gives it back, and then only the look in
                 // `fall_asleep` sees what was pushed meanwhile: on to that, not to the run queues.
-                // SAFETY: the caller's.
                 Ok(true) => {
+                    // SAFETY: the caller's.
                     if let Some(found) = unsafe { self.search(p) } {
                         return found;
                     }

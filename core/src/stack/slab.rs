@@ -179,6 +179,9 @@ impl Set<'_> {
 pub struct Slab {
     base: AtomicUsize,
     size: AtomicUsize,
+    /// From one slot to the next. An odd number of pages: at equal offsets in equal stacks lies what is used most, and
+    /// a power of two would put all of it into a few sets of the caches and the TLB.
+    stride: AtomicUsize,
     count: AtomicU32,
     /// Its size class.
     pub class: AtomicU32,
@@ -199,6 +202,7 @@ impl Slab {
         Self {
             base: AtomicUsize::new(0),
             size: AtomicUsize::new(0),
+            stride: AtomicUsize::new(0),
             count: AtomicU32::new(0),
             class: AtomicU32::new(0),
             slots: AtomicPtr::new(core::ptr::null_mut()),
@@ -218,7 +222,8 @@ impl Slab {
         const TABLE: usize = 2 << 20;
         const ABOVE: usize = 64 << 10;
         let slack = if size >= 2 * ABOVE { TABLE } else { 0 };
-        let len = size * count + slack;
+        let stride = (size / PAGE | 1) * PAGE;
+        let len = stride * count + slack;
         let table = mem::map(count * size_of::<Slot>() + 2 * count.div_ceil(64) * 8)?;
         let at = match mem::map(len) {
             Ok(at) => at as usize,
@@ -233,6 +238,7 @@ impl Slab {
         let base = if slack == 0 { at } else { (at - ABOVE).next_multiple_of(TABLE) + ABOVE };
         self.slots.store(table.cast(), Ordering::Relaxed);
         self.size.store(size, Ordering::Relaxed);
+        self.stride.store(stride, Ordering::Relaxed);
         self.count.store(count as u32, Ordering::Relaxed);
         self.class.store(class, Ordering::Relaxed);
         self.base.store(base, Ordering::Relaxed);
@@ -251,13 +257,21 @@ impl Slab {
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed) as usize
     }
-    /// The end of the last slot.
+    /// From one slot to the next.
+    pub fn stride(&self) -> usize {
+        self.stride.load(Ordering::Relaxed)
+    }
+    /// The end of the last slot, and of the gap behind it.
     pub fn end(&self) -> usize {
-        self.base() + self.size() * self.count()
+        self.address(self.count())
     }
     /// The address of a slot.
     pub fn address(&self, i: usize) -> usize {
-        self.base() + i * self.size()
+        self.base() + i * self.stride()
+    }
+    /// The end of a slot.
+    pub fn end_of(&self, i: usize) -> usize {
+        self.address(i) + self.size()
     }
 
     /// What is known about the slots.
