@@ -324,6 +324,11 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                 heddle_core::arch::set_thread_pointer(args[1]);
                 0
             }
+            // GS base is how the runtime finds its worker.
+            l::__NR_arch_prctl if args[0] == 0x1001 => { // ARCH_SET_GS
+                crate::report::line(format_args!("the program sets GS base, which the runtime needs: use --mode kernel"));
+                fail(e::EPERM)
+            }
             l::__NR_prctl => thread::prctl(t, args),
             _ if is_quick(number) => sys::syscall6(number as usize, args),
             _ => blocking(frame, number as usize, args, restarts(number)),
@@ -419,8 +424,6 @@ unsafe fn until_done(frame: &mut Frame, restartable: bool, call: &dyn Fn() -> is
                 if interrupted(frame, restartable) == Next::Interrupted {
                     return r;
                 }
-            } else if !restartable {
-                return r;
             } else {
                 (*t).attention.store(false, Ordering::Relaxed);
                 if signal::deliverable(t) {

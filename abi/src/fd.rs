@@ -62,10 +62,20 @@ fn look(fd: i32) -> Kind {
         _ => Kind::NoWait, // anonymous: eventfd, timerfd, signalfd, epoll, inotify, pidfd
     };
     if let Some(d) = RT.descriptors.get(fd) {
-        d.stream.store(kind == Kind::Socket && is_stream(fd), Ordering::Relaxed);
+        // Local sockets end a read early at a message with descriptors, so only TCP can be known to be drained.
+        d.stream.store(kind == Kind::Socket && is_stream(fd) && is_internet(fd), Ordering::Relaxed);
     }
     set_kind(fd, kind);
     kind
+}
+
+fn is_internet(fd: i32) -> bool {
+    let (mut family, mut size) = (0u32, 4u32);
+    // SAFETY: writes two locals.
+    let r = unsafe {
+        heddle_core::sys!(l::__NR_getsockopt, fd, net::SOL_SOCKET, net::SO_DOMAIN, &mut family as *mut _, &mut size as *mut _)
+    };
+    r == 0 && (family == net::AF_INET || family == net::AF_INET6)
 }
 
 /// Whether `fd` is a stream socket.
@@ -123,7 +133,7 @@ pub fn epoch() -> u32 {
 /// Whether a read would find nothing for sure: the last one drained a stream socket whose events have been watched since.
 pub fn is_drained(fd: i32) -> bool {
     known_to_block(fd)
-        && RT.descriptors.get(fd).is_some_and(|d| d.drained.load(Ordering::Relaxed) && d.is_stream())
+        && RT.descriptors.get(fd).is_some_and(|d| d.drained.load(Ordering::Relaxed) && d.is_watched_stream())
 }
 
 /// A read took `got` of the `len` bytes it had room for.

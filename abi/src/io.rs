@@ -115,6 +115,12 @@ unsafe fn keep_trying(
     result
 }
 
+/// The result of a call that could have blocked: an interruption that is not this thread's means to try again.
+fn calm(r: isize) -> isize {
+    // SAFETY: the current thread.
+    if r == fail(e::EINTR) && !unsafe { crate::signal::deliverable(current()) } { AGAIN } else { r }
+}
+
 fn poll_now(fd: i32, events: u32) -> bool {
     let mut p = l::pollfd { fd, events: events as i16, revents: 0 };
     // SAFETY: writes the local.
@@ -169,7 +175,7 @@ unsafe fn vectored(frame: &mut Frame, fd: i32, write: bool, segments: *const Seg
                 let mut op = |fd| {
                     let mut a = args;
                     a[0] = fd as usize;
-                    if poll_now(fd, events) { heddle_core::sched::blocking(|| sys::syscall6(original, a)) } else { AGAIN }
+                    if poll_now(fd, events) { calm(heddle_core::sched::blocking(|| sys::syscall6(original, a))) } else { AGAIN }
                 };
                 if is_nonblocking(fd) {
                     return sys::syscall6(original, args);
@@ -518,7 +524,7 @@ pub unsafe fn accept(frame: &mut Frame, number: usize, args: [usize; 6]) -> isiz
                 return AGAIN;
             }
             // Another acceptor may be faster; then this blocks, and the processor is handed on.
-            heddle_core::sched::blocking(|| sys::syscall6(number, a))
+            calm(heddle_core::sched::blocking(|| sys::syscall6(number, a)))
         });
         r
     }

@@ -13,6 +13,8 @@ use heddle_core::sched::{RT, current};
 use heddle_core::sys::linux as l;
 use heddle_core::thread::State;
 
+/// Nanoseconds between two questions about descriptors that the reactor cannot watch.
+const HIDDEN_PAUSE: u64 = 10_000_000;
 /// How many nodes fit on the stack.
 const FEW: usize = 8;
 
@@ -65,20 +67,23 @@ unsafe fn until_some(
                     Wait::Linked => linked += 1,
                     // Always ready, or no descriptor at all: the next question tells.
                     Wait::Again => again = true,
+                    // A regular file or no descriptor at all: the question answers at once.
+                    Wait::Cannot(errno) if matches!(errno as u32, e::EPERM | e::EBADF) => {}
                     Wait::Cannot(_) => hidden = true,
                 }
                 if again {
                     break;
                 }
             }
-            let _ = hidden;
+            // What the reactor cannot watch (its limits are reached) is asked about again and again.
+            let until = if hidden { deadline.min(after(HIDDEN_PAUSE)) } else { deadline };
             // Linked everywhere: what happens from now on wakes us. What happened before is seen by this question.
             let r = if again { 0 } else { ask() };
             let reason = if again || r != 0 {
                 abandon(t, ticket);
                 None
             } else {
-                Some(park(t, ticket, deadline, State::Io))
+                Some(park(t, ticket, until, State::Io))
             };
             for i in 0..linked {
                 let node = nodes.add(i);
@@ -93,7 +98,7 @@ unsafe fn until_some(
                 break fail(e::EINTR);
             }
             let r = ask();
-            if r != 0 || reason == Some(Reason::Timeout) || deadline <= clock::now() {
+            if r != 0 || deadline <= clock::now() {
                 break r;
             }
         }

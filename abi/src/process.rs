@@ -49,6 +49,7 @@ pub unsafe fn before_raw(shares_memory: bool) {
             ROBUST.store(id.robust_head, Ordering::Relaxed);
             crate::memory::before_fork();
         }
+        (*w).child_mask.store((*t).identity.sig_mask.load(Ordering::Relaxed), Ordering::Relaxed);
         sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &all as *const _, 0, 8);
     }
 }
@@ -72,7 +73,7 @@ pub unsafe extern "C" fn after_raw(frame: &mut Frame) {
                 child();
             } else {
                 // A child on our memory: no worker of ours; its calls reach the kernel (`dispatch::outside`).
-                let mask = (*(*w).current).identity.sig_mask.load(Ordering::Relaxed);
+                let mask = (*w).child_mask.load(Ordering::Relaxed);
                 arch::set_worker_pointer(0);
                 sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &mask as *const _, 0, 8);
             }

@@ -14,7 +14,7 @@ pub use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU
 #[inline(always)]
 pub fn fence_after_rmw() {
     #[cfg(loom)]
-    fence(Ordering::SeqCst); // SeqCst: stands for the locked instruction's. pairs: prim.rmw
+    fence(Ordering::SeqCst); // SeqCst: stands for the locked instruction's
 }
 
 /// One turn of a wait loop.

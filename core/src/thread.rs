@@ -181,7 +181,7 @@ impl Table {
             let life = self.lives.load(Ordering::Relaxed).add(index as usize);
             *life = (*life).wrapping_add(1);
             let generation = 1 + (*life as u32 % 255);
-            let tid = generation << 22 | (index + self.offset.load(Ordering::Relaxed)) % FIRST_TID;
+            let tid = (generation << 22) | ((index + self.offset.load(Ordering::Relaxed)) % FIRST_TID);
             (*thread).identity.tid.store(tid, Ordering::Relaxed);
             (*thread).set_state(State::Runnable);
         }
@@ -278,7 +278,7 @@ mod tests {
         let threads: Vec<_> = (0..1000).map(|_| table.allocate().unwrap()).collect();
         let ids: HashSet<u32> = threads.iter().map(|&t| tid(t)).collect();
         assert_eq!(ids.len(), 1000);
-        assert!(ids.iter().all(|&id| id >= FIRST_TID && id <= crate::sys::linux::FUTEX_TID_MASK));
+        assert!(ids.iter().all(|id| (FIRST_TID..=crate::sys::linux::FUTEX_TID_MASK).contains(id)));
         assert!(threads.iter().all(|&t| table.find(tid(t)) == Some(t)));
         assert_eq!(table.live(), 1000);
         assert_eq!(table.find(FIRST_TID * 200), None);

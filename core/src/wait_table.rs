@@ -486,6 +486,7 @@ mod tests {
         }
     }
 
+    #[allow(clippy::vec_box)] // pointed to while more are added
     struct World {
         table: Box<WaitTable<Who>>,
         fakes: Vec<Box<Fake>>,

@@ -81,6 +81,8 @@ unsafe fn apply(signal: u32, action: &Action) {
 /// # Safety
 /// Signals are blocked; the process has one thread.
 pub unsafe fn take_over(blocked: u64) {
+    // Everything blocked: libc is in the middle of creating a thread, and will set the program's own mask next.
+    let blocked = if blocked | UNCATCHABLE == u64::MAX { 0 } else { blocked };
     BLOCKED.store(blocked & !UNCATCHABLE, Ordering::Relaxed);
     ALWAYS.store(true, Ordering::Relaxed);
     for signal in 1..=64 {

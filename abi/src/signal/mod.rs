@@ -3,7 +3,7 @@
 //! The kernel knows only workers, so masks, pending sets, alternate stacks and thread-directed signals are kept here. For
 //! each signal with a handler (or blocked by a thread) the kernel's handler is ours. It runs on the worker's own signal
 //! stack and never calls the program: it records the signal, and either the thread is in the core, which looks before it
-//! leaves, or the handler changes the interrupted registers so that the thread goes on in [`deliver`], on its own stack,
+//! leaves, or the handler changes the interrupted registers so that the thread goes on in [`mod@deliver`], on its own stack,
 //! as ordinary code that may park and migrate.
 //!
 //! The program's handler gets a true `ucontext` of the interrupted code in a frame that unwinders recognise (the return

@@ -1,7 +1,7 @@
 //! Sites: the `syscall` instructions of loaded objects, found and replaced by jumps into the runtime.
 //!
-//! Every executable mapping of an ELF object is searched for `syscall` instructions ([`find`]); each is replaced,
-//! together with neighbouring instructions that make room for it, by a 5-byte jump to a stub ([`stub`]). The stub runs
+//! Every executable mapping of an ELF object is searched for `syscall` instructions (`find.rs`); each is replaced,
+//! together with neighbouring instructions that make room for it, by a 5-byte jump to a stub (`stub.rs`). The stub runs
 //! the displaced instructions and enters the runtime with rcx naming the site; rcx and r11 are free, since the system
 //! call would have clobbered them. What can't be rewritten safely stays a real system call, and is counted.
 //!
@@ -41,7 +41,7 @@ pub use rewrite::{rewrite_all, rewrite_mapping, survey, survey_file};
 pub use stub::{DONE, RAW_PLAIN, RAW_POST, original_pc, site_end};
 
 /// The runtime's entry points, as stubs reach them. All are entered by a jump with the program's registers and stack;
-/// rcx holds an address of the site (see [`stub`]), and only rcx and r11 may be used before something is saved.
+/// rcx holds an address of the site (see `stub.rs`), and only rcx and r11 may be used before something is saved.
 #[derive(Clone, Copy, Debug)]
 pub struct Entries {
     /// A system call of a function that uses xmm0-15 at most; rcx = the site's continuation.

@@ -216,17 +216,17 @@ impl Extended {
 /// Saves the extended vector state.
 ///
 /// # Safety
-/// `area` is writable and 64-byte aligned; the CPU has XSAVEC (checked at start).
+/// `area` is writable and 64-byte aligned. (Every CPU with FSGSBASE has XSAVE.)
 #[inline]
 pub unsafe fn save_extended(area: *mut Extended) {
-    // XSAVEC writes XSTATE_BV and XCOMP_BV but leaves the header's reserved bytes, which XRSTOR wants to be zero.
+    // XSAVE writes XSTATE_BV's chosen bits only and leaves the rest of the header, which XRSTOR wants to be zero.
     // SAFETY: the area is ours; the header is at 512.
     unsafe {
         let header = area.cast::<u8>().add(512).cast::<u64>();
         for i in 0..8 {
             header.add(i).write(0);
         }
-        asm!("xsavec64 [{}]", in(reg) area, in("eax") EXTENDED_MASK, in("edx") 0, options(nostack));
+        asm!("xsave64 [{}]", in(reg) area, in("eax") EXTENDED_MASK, in("edx") 0, options(nostack));
     }
 }
 

@@ -35,12 +35,16 @@ fn two_claimers_and_a_closing_owner() {
         let ticket = t.park.open();
         let a = waker(&t, &data[0], ticket, Reason::Woken);
         let b = waker(&t, &data[1], ticket, Reason::Timeout);
-        let reason = if t.park.close(ticket) { None } else { Some(t.park()) };
+        let reason = if t.park.close(ticket) { None } else { Some(t.park.reason()) };
+        // Seen as soon as the owner knows the reason, before the queues order anything.
         match reason {
             Some(Reason::Woken) => assert_eq!(seen(&data[0]), 1),
             Some(Reason::Timeout) => assert_eq!(seen(&data[1]), 1),
             Some(Reason::Signal) => panic!("nobody claims for a signal"),
             None => {}
+        }
+        if reason.is_some() {
+            assert_eq!(Some(t.park()), reason, "its wake-up is used up");
         }
         let won = (a.join().unwrap(), b.join().unwrap());
         assert_eq!(won, (reason == Some(Reason::Woken), reason == Some(Reason::Timeout)));

@@ -34,7 +34,7 @@ impl Items {
 
 fn take(item: Option<*mut Item>) -> bool {
     // SAFETY: loom checks that nobody else uses the cell.
-    item.is_some_and(|i| unsafe { (*i).taken.with_mut(|t| *t += 1) == () })
+    item.map(|i| unsafe { (*i).taken.with_mut(|t| *t += 1) }).is_some()
 }
 
 fn drain(queue: &RunQueue<Item>) {

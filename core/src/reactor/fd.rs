@@ -79,6 +79,8 @@ pub struct Descriptor {
     pub drained: AtomicBool,
     /// A stream socket.
     pub stream: AtomicBool,
+    /// An end of stream, error or urgent data has been announced.
+    ended: AtomicBool,
     /// Its events are watched by the reactor.
     watched: AtomicBool,
     /// The ABI layer's note of when it last asked about blocking; 0 = never.
@@ -86,15 +88,12 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// Whether this is a stream socket.
-    pub fn is_stream(&self) -> bool {
-        self.stream.load(Ordering::Relaxed)
-    }
-
     /// Whether this is a stream socket whose events are watched.
     #[inline]
     pub fn is_watched_stream(&self) -> bool {
-        self.watched.load(Ordering::Relaxed) && self.stream.load(Ordering::Relaxed)
+        self.watched.load(Ordering::Relaxed)
+            && self.stream.load(Ordering::Relaxed)
+            && !self.ended.load(Ordering::Relaxed)
     }
 }
 
@@ -206,6 +205,10 @@ impl Descriptors {
         let input = if events & (l::EPOLLIN | l::EPOLLPRI | l::EPOLLRDHUP) != 0 { IN } else { 0 };
         let output = if events & l::EPOLLOUT != 0 { OUT } else { 0 };
         let ready = both | input | output;
+        if events & (l::EPOLLERR | l::EPOLLHUP | l::EPOLLRDHUP | l::EPOLLPRI) != 0 {
+            // Before anybody is woken: from now on a short read does not mean that there is nothing more to read.
+            d.ended.store(true, Ordering::Relaxed);
+        }
         let mut served = 0;
         let mut again = true;
         while again {
@@ -263,6 +266,7 @@ impl Descriptors {
         d.flags.store(0, Ordering::Relaxed);
         d.drained.store(false, Ordering::Relaxed);
         d.watched.store(false, Ordering::Relaxed);
+        d.ended.store(false, Ordering::Relaxed);
         d.known.store(0, Ordering::Relaxed);
         w.ready = 0;
         if !w.registered {

@@ -186,7 +186,7 @@ impl Runtime {
     /// Whether the runtime runs threads.
     #[inline]
     pub fn is_started(&self) -> bool {
-        self.started.load(Ordering::Relaxed)
+        self.started.load(Ordering::Acquire) // Acquire: processors and hooks are there. pairs: rt.started
     }
 
     /// The processors.
@@ -234,7 +234,7 @@ impl Runtime {
                 })
             };
         }
-        self.count.store(n, Ordering::Relaxed);
+        self.count.store(1, Ordering::Relaxed);
         *self.hooks.lock() = Some(hooks);
         self.sleepers.configure(options.single_cpu);
         // SAFETY: this kernel thread is alone.
@@ -242,10 +242,17 @@ impl Runtime {
             worker::adopt(main, &*p)?;
             // Release: all of the above happens before a worker or a foreign thread sees `started`. pairs: rt.started
             self.started.store(true, Ordering::Release);
-            for i in 1..n {
-                worker::spawn(Some(&*p.add(i as usize)))?;
-            }
+            // The monitor first: without it nothing may run. Fewer workers than asked for are no reason to fail.
             self.monitor.start(options.slice)?;
+            for i in 1..n {
+                self.count.store(i + 1, Ordering::Relaxed);
+                if worker::spawn(Some(&*p.add(i as usize))).is_err() {
+                    self.count.store(i, Ordering::Relaxed);
+                    break;
+                }
+            }
+            // Last, since it lets signals in: the kernel threads above inherit a mask that blocks them.
+            (hooks.worker_started)(&mut *worker::worker());
         }
         Ok(())
     }

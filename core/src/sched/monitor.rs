@@ -93,6 +93,9 @@ unsafe extern "C" fn monitor_start(seen: *mut u8) -> ! {
     // to a run queue that is not its own.
     // SAFETY: the monitor is no worker.
     unsafe { crate::arch::set_worker_pointer(0) };
+    let all = u64::MAX;
+    // SAFETY: reads a local. The monitor has no libc identity and takes no signals; whoever started it had them blocked.
+    unsafe { sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &all as *const _, 0, 8) };
     let seen: *mut Seen = seen.cast();
     let mut pause = PAUSE_MIN;
     let mut quiet = 0;

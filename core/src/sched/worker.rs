@@ -10,7 +10,7 @@ use crate::mem;
 use crate::park::Reason;
 use crate::sys::{check, linux as l};
 use crate::thread::Thread;
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of a scheduler stack.
 const STACK: usize = 64 * 1024;
@@ -32,6 +32,8 @@ pub struct Worker {
     pub current: *mut Thread,
     /// Offset 24: the processor held, null if none.
     pub processor: *const Processor,
+    /// The signal mask for a child process that shares our memory.
+    pub child_mask: AtomicU64,
     /// The kernel's id of this thread.
     pub tid: AtomicI32,
     /// Lowest address of the stack for signal frames.
@@ -107,7 +109,6 @@ pub(super) unsafe fn adopt(main: *mut Thread, p: &Processor) -> Result<(), i32> 
         (*w).tid.store(sys!(l::__NR_gettid) as i32, Ordering::Relaxed);
         (*main).context.on_cpu.store(1, Ordering::Relaxed);
         arch::set_worker_pointer(w as usize);
-        (RT.hooks().worker_started)(&mut *w);
     }
     Ok(())
 }
@@ -180,11 +181,12 @@ pub unsafe extern "C" fn sched_loop_entry(w: *mut u8) -> ! {
     unsafe {
         finish_switch();
         loop {
-            if (*w).processor.is_null() {
-                wait_for_processor(w);
-            }
             if (*w).attention.load(Ordering::Relaxed) != 0 {
                 (RT.hooks().attend)(w);
+            }
+            if (*w).processor.is_null() {
+                wait_for_processor(w);
+                continue;
             }
             let p = &*(*w).processor;
             let Some(t) = pick(p).or_else(|| RT.idle(p)) else { continue };
@@ -473,8 +475,17 @@ unsafe fn wait_for_processor(w: *mut Worker) {
                 (*w).processor = p;
                 return;
             }
-            sys!(l::__NR_futex, (*w).wake.as_ptr(), l::FUTEX_WAIT | l::FUTEX_PRIVATE_FLAG, 0, 0, 0, 0);
+            // Asleep: the signal handler routes what comes, with no lock held here. What came before is seen to below.
+            (*w).asleep.store(1, Ordering::Relaxed);
+            core::sync::atomic::compiler_fence(Ordering::SeqCst); // SeqCst: for signals on this kernel thread. pairs: worker.asleep
+            if (*w).attention.load(Ordering::Relaxed) == 0 {
+                sys!(l::__NR_futex, (*w).wake.as_ptr(), l::FUTEX_WAIT | l::FUTEX_PRIVATE_FLAG, 0, 0, 0, 0);
+            }
+            (*w).asleep.store(0, Ordering::Relaxed);
             (*w).wake.store(0, Ordering::Relaxed);
+            if (*w).attention.load(Ordering::Relaxed) != 0 {
+                (RT.hooks().attend)(w);
+            }
         }
     }
 }

@@ -222,7 +222,7 @@ impl Slab {
         const TABLE: usize = 2 << 20;
         const ABOVE: usize = 64 << 10;
         let slack = if size >= 2 * ABOVE { TABLE } else { 0 };
-        let stride = (size / PAGE | 1) * PAGE;
+        let stride = ((size / PAGE) | 1) * PAGE;
         let len = stride * count + slack;
         let table = mem::map(count * size_of::<Slot>() + 2 * count.div_ceil(64) * 8)?;
         let at = match mem::map(len) {

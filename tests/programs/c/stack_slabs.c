@@ -102,7 +102,7 @@ static __thread char own[3000];
 static void *shallow(void *argument) {
   for (unsigned i = 0; i < sizeof own; i++) CHECK_EQ(own[i], 0);
   memset(own, 1, sizeof own);
-  while (!__atomic_load_n(&gate, __ATOMIC_SEQ_CST)) usleep(2000);
+  while (!__atomic_load_n(&gate, __ATOMIC_SEQ_CST)) usleep(20000);
   return argument;
 }
 
@@ -113,7 +113,7 @@ static pthread_attr_t *sized(pthread_attr_t *attr, size_t size) {
 }
 
 static void waves(void) {
-  enum { MOST = 3000 };
+  enum { MOST = 1500 };
   static pthread_t threads[MOST];
   pthread_attr_t attr;
   for (int wave = 0; wave < 5; wave++) {
