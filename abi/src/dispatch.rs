@@ -236,6 +236,14 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                 let mask = *(args[0] as *const u64);
                 signal::calls::suspend(t, frame, Some(mask))
             }
+            l::__NR_signalfd | l::__NR_signalfd4 => {
+                let r = sys::syscall6(number as usize, args);
+                if r >= 0 {
+                    // What the caller blocks stays with the kernel, where the descriptor reads it.
+                    signal::kernel::keep(*(args[1] as *const u64) & (*t).identity.sig_mask.load(Ordering::Relaxed));
+                }
+                r
+            }
             l::__NR_pause => signal::calls::suspend(t, frame, None),
             l::__NR_sigaltstack => signal::calls::sigaltstack(t, frame, args),
             l::__NR_rt_sigreturn => return Plain,

@@ -84,7 +84,7 @@ pub unsafe extern "C" fn after_raw(frame: &mut Frame) {
             // Release: the parameters have been used. pairs: process.forker
             FORKER.store(core::ptr::null_mut(), Ordering::Release);
         }
-        let open = 0u64;
+        let open = signal::kernel::base_mask();
         sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &open as *const _, 0, 8);
         // The frame's continuation is complete (it points past the call); handlers want the site's own.
         frame.continuation -= sites::DONE as u64;
@@ -102,6 +102,7 @@ unsafe fn child() {
         RT.reset_in_child();
         signal::pending::reset();
         signal::actions::give_back();
+        signal::kernel::keep_nothing();
         signal::kernel::set_process(sys!(l::__NR_getpid) as i32);
         let size = ALT_SIZE.load(Ordering::Relaxed);
         let alt = signal::context::Stack {

@@ -23,7 +23,6 @@ macro_rules! programs {
 
 programs! {
     c C {
-        affinity,
         aio,
         barrier { workers: &[2, 1] },
         c11_threads,
@@ -32,7 +31,6 @@ programs! {
         close_under_waiter { workers: &[2, 1] },
         cond { workers: &[2, 1, 4] },
         constructors { workers: &[2, 1] },
-        cpu_clocks,
         create_join_storm { workers: &[2, 1, 4] },
         dlopen_tls { shared: &["dlopen_tls_lib"] },
         epoll { workers: &[2, 1] },
@@ -69,6 +67,7 @@ programs! {
         spin { workers: &[2, 1] },
         spin_flag { workers: &[2, 1] },
         stack_attr,
+        stack_slabs { workers: &[2, 1, 4] },
         stdio_many,
         thread_limits,
         transfers { workers: &[2, 1] },

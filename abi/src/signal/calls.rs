@@ -147,7 +147,7 @@ pub unsafe fn tgkill(process: Option<i32>, tid: i32, signal: u32) -> Option<isiz
     if signal == 0 {
         return Some(0);
     }
-    if signal == l::SIGKILL || signal == l::SIGSTOP {
+    if signal == l::SIGKILL || signal == l::SIGSTOP || kernel::is_kept(signal) {
         // SAFETY: no memory is touched.
         return Some(unsafe { heddle_core::sys!(l::__NR_kill, kernel::process(), signal) });
     }
@@ -189,7 +189,7 @@ pub unsafe fn kill(process: i32, signal: u32) -> Option<isize> {
     if process != kernel::process() || signal == 0 || signal > 64 || signal == l::SIGKILL || signal == l::SIGSTOP {
         return None;
     }
-    if signal == l::SIGCONT {
+    if signal == l::SIGCONT || kernel::is_kept(signal) {
         return None;
     }
     // SAFETY: inside the core.
@@ -203,7 +203,7 @@ pub unsafe fn kill(process: i32, signal: u32) -> Option<isize> {
 /// The program's arguments.
 pub unsafe fn sigqueueinfo(args: [usize; 6]) -> Option<isize> {
     let [process, signal, info, ..] = args;
-    if process as i32 != kernel::process() || signal == 0 || signal > 64 {
+    if process as i32 != kernel::process() || signal == 0 || signal > 64 || kernel::is_kept(signal as u32) {
         return None;
     }
     // SAFETY: the program's siginfo_t.

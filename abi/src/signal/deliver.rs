@@ -216,6 +216,10 @@ pub unsafe fn set_mask(t: *mut Thread, mask: u64) {
     // SAFETY: the caller's.
     unsafe {
         (*t).identity.sig_mask.store(mask & !UNBLOCKABLE, Ordering::Relaxed);
+        let kept = kernel::base_mask();
+        if kept & !mask != 0 {
+            kernel::let_go(kept & !mask);
+        }
         if pending::deliverable(t) {
             (*t).attention.store(true, Ordering::Relaxed);
         }

@@ -14,7 +14,7 @@ use super::pending;
 use super::{KICK, bit};
 use crate::report;
 use core::arch::naked_asm;
-use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use heddle_core::identity::SigInfo;
 use heddle_core::sched::{SIGNAL_STACK, Worker, worker};
 use heddle_core::sys::linux as l;
@@ -149,13 +149,58 @@ pub fn preempt_wanted() -> bool {
     PREEMPT.swap(false, Ordering::Relaxed)
 }
 
+/// Signals that every worker blocks in the kernel, so that they stay pending there for a `signalfd` to read.
+static KEPT: AtomicU64 = AtomicU64::new(0);
+
+/// The kernel-level mask of workers.
+pub fn base_mask() -> u64 {
+    KEPT.load(Ordering::Relaxed)
+}
+
+/// Whether the kernel keeps this signal for a `signalfd`.
+pub fn is_kept(signal: u32) -> bool {
+    base_mask() & bit(signal) != 0
+}
+
+/// A `signalfd` reads these signals, which the caller blocks: the kernel is to keep them.
+///
+/// # Safety
+/// Inside the core.
+pub unsafe fn keep(signals: u64) {
+    if KEPT.fetch_or(signals, Ordering::Relaxed) & signals != signals {
+        spread_mask();
+    }
+}
+
+/// A thread unblocks some signals: they are no longer kept.
+///
+/// # Safety
+/// Inside the core.
+pub unsafe fn let_go(signals: u64) {
+    KEPT.fetch_and(!signals, Ordering::Relaxed);
+    spread_mask();
+}
+
+/// Nothing is kept, in a forked child.
+pub fn keep_nothing() {
+    KEPT.store(0, Ordering::Relaxed);
+}
+
+/// Makes all workers take the base mask over: their kicked handlers return with it.
+fn spread_mask() {
+    let mask = base_mask();
+    // SAFETY: this worker's own mask; inside the core.
+    unsafe { heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &mask as *const _, 0, 8) };
+    heddle_core::sched::RT.for_each_worker(&mut |w| kick(w.tid.load(Ordering::Relaxed)));
+}
+
 /// Gives a worker its signal stack and opens its mask.
 ///
 /// # Safety
 /// On the worker's kernel thread, signals blocked, its record in GS base.
 pub unsafe fn worker_started(w: &mut Worker) {
     let stack = super::context::Stack { base: w.signal_stack, flags: 0, size: SIGNAL_STACK };
-    let open = 0u64;
+    let open = base_mask();
     // SAFETY: the stack is the worker's own.
     unsafe {
         heddle_core::sys!(l::__NR_sigaltstack, &stack as *const _, 0);
@@ -187,6 +232,9 @@ unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UC
         if signal == KICK && (*info)[1] as u32 as i32 == 0 {
             report::dump(); // somebody outside wants to know: kill -33
             return;
+        }
+        if signal == KICK {
+            (*context).mask = base_mask();
         }
         let t = (*w).current;
         let in_core = (*w).in_core.load(Ordering::Relaxed) != 0;
@@ -385,7 +433,7 @@ pub unsafe fn prepare_return(context: &mut UContext) {
     unsafe {
         heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &all as *const _, 0, 8);
         let w = worker();
-        context.mask = 0;
+        context.mask = base_mask();
         context.stack = super::context::Stack { base: (*w).signal_stack, flags: 0, size: SIGNAL_STACK };
         (*w).in_core.store(0, Ordering::Relaxed);
     }

@@ -90,6 +90,8 @@ pub struct Runtime {
     inject: SpinLock<Inject>,
     inject_len: AtomicUsize,
     hooks: SpinLock<Option<Hooks>>,
+    /// All workers, linked by `Worker::next_of_all`; only grows.
+    all_workers: AtomicPtr<Worker>,
     /// Workers without a processor.
     spares: SpinLock<*mut Worker>,
     /// Kernel threads made as workers.
@@ -122,6 +124,7 @@ pub static RT: Runtime = Runtime {
     inject: SpinLock::new(Inject { head: core::ptr::null_mut(), tail: core::ptr::null_mut() }),
     inject_len: AtomicUsize::new(0),
     hooks: SpinLock::new(None),
+    all_workers: AtomicPtr::new(core::ptr::null_mut()),
     spares: SpinLock::new(core::ptr::null_mut()),
     workers: AtomicU32::new(0),
     worker_cap: AtomicU32::new(4096),
@@ -276,6 +279,7 @@ impl Runtime {
             self.inject_len.store(0, Ordering::Relaxed);
             *self.spares.lock() = core::ptr::null_mut();
             self.workers.store(0, Ordering::Relaxed);
+            self.all_workers.store(core::ptr::null_mut(), Ordering::Relaxed);
             for p in self.processors() {
                 p.timers.reset();
             }
@@ -292,6 +296,18 @@ impl Runtime {
         match *self.hooks.lock() {
             Some(h) => h,
             None => unreachable!("hooks are set before the first worker"),
+        }
+    }
+
+    /// Calls `f` for each worker.
+    pub fn for_each_worker(&self, f: &mut dyn FnMut(&Worker)) {
+        // Acquire: the worker's record is written. pairs: rt.all_workers
+        let mut w = self.all_workers.load(Ordering::Acquire);
+        while !w.is_null() {
+            // SAFETY: records are never unmapped.
+            let record = unsafe { &*w };
+            f(record);
+            w = record.next_of_all;
         }
     }
 

@@ -34,6 +34,8 @@ pub struct Monitor {
 struct Seen {
     tick: u32,
     since: u64,
+    /// A thread waits that only the monitor could wake.
+    urgent: bool,
 }
 
 impl Monitor {
@@ -160,23 +162,25 @@ unsafe fn look(seen: *mut Seen, slice: u64) -> bool {
             let s = &mut *seen.add(p.index as usize);
             let tick = p.tick.load(Ordering::Relaxed);
             if s.tick != tick {
-                *s = Seen { tick, since: now };
+                *s = Seen { tick, since: now, urgent: late };
                 continue;
             }
+            s.urgent |= late;
             let waiting = !p.queue.is_empty() || RT.inject_len.load(Ordering::Relaxed) != 0;
             if p.holder.is_in_kernel() {
                 // Stuck since the last look at least. Somebody must run what waits, and somebody must hear the reactor.
                 if (waiting || RT.sleepers.sleeping() == 0) && s.since + PAUSE_MIN / 2 < now {
                     found |= worker::hand_off(p);
-                    *s = Seen { tick, since: now };
+                    *s = Seen { tick, since: now, urgent: false };
                 }
             } else if waiting {
                 if RT.sleepers.sleeping() > 0 {
                     RT.sleepers.wake_if_needed(&RT, true);
                     found = true;
                 }
-                if now - s.since >= if late { LATE_SLICE.min(slice) } else { slice } {
-                    late = false;
+                found |= s.urgent;
+                if now - s.since >= if s.urgent { LATE_SLICE.min(slice) } else { slice } {
+                    s.urgent = false;
                     let w = p.worker.load(Ordering::Relaxed);
                     if !w.is_null() {
                         (hooks.preempt)((*w).tid.load(Ordering::Relaxed));

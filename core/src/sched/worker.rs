@@ -49,6 +49,8 @@ pub struct Worker {
     /// A processor given to a spare worker.
     given: AtomicPtr<Processor>,
     next: *mut Worker,
+    /// The next in the list of all workers; written before the worker is listed.
+    pub(super) next_of_all: *mut Worker,
 }
 
 /// The worker record of this kernel thread; null on a kernel thread that is not ours.
@@ -93,7 +95,16 @@ fn new_worker(p: Option<&Processor>) -> Result<*mut Worker, i32> {
         p.worker.store(w, Ordering::Relaxed);
     }
     RT.workers.fetch_add(1, Ordering::Relaxed);
-    Ok(w)
+    let mut head = RT.all_workers.load(Ordering::Relaxed);
+    loop {
+        // SAFETY: not listed yet.
+        unsafe { (*w).next_of_all = head };
+        // Release: the record is written. pairs: rt.all_workers
+        match RT.all_workers.compare_exchange(head, w, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => return Ok(w),
+            Err(now) => head = now,
+        }
+    }
 }
 
 /// Makes the calling kernel thread a worker that runs `main`, which is its present flow of control.
