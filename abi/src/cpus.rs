@@ -22,7 +22,9 @@ pub fn usable() -> u32 {
 fn read(path: &core::ffi::CStr, buffer: &mut [u8]) -> usize {
     // SAFETY: opens, reads into the buffer, closes.
     unsafe {
-        let Ok(fd) = check(heddle_core::sys!(l::__NR_openat, l::AT_FDCWD, path.as_ptr(), l::O_RDONLY | l::O_CLOEXEC, 0)) else {
+        let Ok(fd) =
+            check(heddle_core::sys!(l::__NR_openat, l::AT_FDCWD, path.as_ptr(), l::O_RDONLY | l::O_CLOEXEC, 0))
+        else {
             return 0;
         };
         let n = heddle_core::sys!(l::__NR_read, fd, buffer.as_mut_ptr(), buffer.len());

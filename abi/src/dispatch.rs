@@ -300,10 +300,13 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
             | l::__NR_sched_rr_get_interval
             | l::__NR_getpriority
             | l::__NR_setpriority => thread::scheduling(number, args),
-            l::__NR_flock | l::__NR_msgrcv | l::__NR_msgsnd | l::__NR_semop | l::__NR_semtimedop
-            | l::__NR_mq_timedsend | l::__NR_mq_timedreceive => {
-                blocking_for_long(frame, number as usize, args, restarts(number))
-            }
+            l::__NR_flock
+            | l::__NR_msgrcv
+            | l::__NR_msgsnd
+            | l::__NR_semop
+            | l::__NR_semtimedop
+            | l::__NR_mq_timedsend
+            | l::__NR_mq_timedreceive => blocking_for_long(frame, number as usize, args, restarts(number)),
             l::__NR_fcntl if matches!(args[1] as u32, l::F_SETLKW | l::F_OFD_SETLKW) => {
                 blocking_for_long(frame, number as usize, args, true)
             }
@@ -333,8 +336,11 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                 0
             }
             // GS base is how the runtime finds its worker.
-            l::__NR_arch_prctl if args[0] == 0x1001 => { // ARCH_SET_GS
-                crate::report::line(format_args!("the program sets GS base, which the runtime needs: use --mode kernel"));
+            l::__NR_arch_prctl if args[0] == 0x1001 => {
+                // ARCH_SET_GS
+                crate::report::line(format_args!(
+                    "the program sets GS base, which the runtime needs: use --mode kernel"
+                ));
                 fail(e::EPERM)
             }
             l::__NR_prctl => thread::prctl(t, args),
@@ -381,8 +387,15 @@ fn is_quick(number: u32) -> bool {
 fn restarts(number: u32) -> bool {
     !matches!(
         number,
-        l::__NR_clock_nanosleep | l::__NR_semop | l::__NR_semtimedop | l::__NR_msgrcv | l::__NR_msgsnd | l::__NR_io_getevents
-            | l::__NR_io_uring_enter | l::__NR_select | l::__NR_pselect6
+        l::__NR_clock_nanosleep
+            | l::__NR_semop
+            | l::__NR_semtimedop
+            | l::__NR_msgrcv
+            | l::__NR_msgsnd
+            | l::__NR_io_getevents
+            | l::__NR_io_uring_enter
+            | l::__NR_select
+            | l::__NR_pselect6
     )
 }
 

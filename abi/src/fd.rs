@@ -73,7 +73,14 @@ fn is_internet(fd: i32) -> bool {
     let (mut family, mut size) = (0u32, 4u32);
     // SAFETY: writes two locals.
     let r = unsafe {
-        heddle_core::sys!(l::__NR_getsockopt, fd, net::SOL_SOCKET, net::SO_DOMAIN, &mut family as *mut _, &mut size as *mut _)
+        heddle_core::sys!(
+            l::__NR_getsockopt,
+            fd,
+            net::SOL_SOCKET,
+            net::SO_DOMAIN,
+            &mut family as *mut _,
+            &mut size as *mut _
+        )
     };
     r == 0 && (family == net::AF_INET || family == net::AF_INET6)
 }
@@ -83,7 +90,14 @@ pub fn is_stream(fd: i32) -> bool {
     let (mut kind, mut size) = (0u32, 4u32);
     // SAFETY: writes two locals.
     let r = unsafe {
-        heddle_core::sys!(l::__NR_getsockopt, fd, net::SOL_SOCKET, net::SO_TYPE, &mut kind as *mut _, &mut size as *mut _)
+        heddle_core::sys!(
+            l::__NR_getsockopt,
+            fd,
+            net::SOL_SOCKET,
+            net::SO_TYPE,
+            &mut kind as *mut _,
+            &mut size as *mut _
+        )
     };
     r == 0 && kind == net::SOCK_STREAM
 }

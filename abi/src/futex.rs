@@ -43,7 +43,8 @@ fn misplaced(address: usize) -> Option<isize> {
 /// Inside the core (user threads); the arguments are the program's.
 pub unsafe fn futex(mut frame: Option<&mut Frame>, args: [usize; 6]) -> isize {
     let [address, op, value, timeout, address2, value3] = args;
-    let (command, private) = (op as u32 & !(l::FUTEX_PRIVATE_FLAG | l::FUTEX_CLOCK_REALTIME), op as u32 & l::FUTEX_PRIVATE_FLAG != 0);
+    let (command, private) =
+        (op as u32 & !(l::FUTEX_PRIVATE_FLAG | l::FUTEX_CLOCK_REALTIME), op as u32 & l::FUTEX_PRIVATE_FLAG != 0);
     let clock = if op as u32 & l::FUTEX_CLOCK_REALTIME != 0 { l::CLOCK_REALTIME } else { l::CLOCK_MONOTONIC };
     if !private && memory::is_shared(address) {
         // SAFETY: the program's own call.
@@ -87,7 +88,11 @@ pub unsafe fn futex(mut frame: Option<&mut Frame>, args: [usize; 6]) -> isize {
             }
             l::FUTEX_WAKE_OP => wake_op(address, value as i32, timeout as i32, address2, value3 as u32),
             l::FUTEX_LOCK_PI | l::FUTEX_LOCK_PI2 | l::FUTEX_TRYLOCK_PI | l::FUTEX_UNLOCK_PI => {
-                let deadline = match read_timespec(if command == l::FUTEX_LOCK_PI || command == l::FUTEX_LOCK_PI2 { timeout } else { 0 }) {
+                let deadline = match read_timespec(if command == l::FUTEX_LOCK_PI || command == l::FUTEX_LOCK_PI2 {
+                    timeout
+                } else {
+                    0
+                }) {
                     Err(errno) => return errno,
                     Ok(None) => NEVER,
                     // FUTEX_LOCK_PI has always meant CLOCK_REALTIME.
@@ -114,9 +119,12 @@ unsafe fn shared(frame: Option<&mut Frame>, command: u32, args: [usize; 6]) -> i
     // SAFETY: the program's own call.
     unsafe {
         match frame {
-            Some(frame) if waits => {
-                crate::dispatch::blocking_for_long(frame, l::__NR_futex as usize, args, command != l::FUTEX_WAIT || args[3] == 0)
-            }
+            Some(frame) if waits => crate::dispatch::blocking_for_long(
+                frame,
+                l::__NR_futex as usize,
+                args,
+                command != l::FUTEX_WAIT || args[3] == 0,
+            ),
             _ => sys::syscall6(l::__NR_futex as usize, args),
         }
     }
@@ -200,7 +208,8 @@ unsafe fn wait_outside(address: usize, value: u32, bits: u32, deadline: u64) -> 
         loop {
             let op = l::FUTEX_WAIT_BITSET | l::FUTEX_PRIVATE_FLAG;
             let r = heddle_core::sys!(l::__NR_futex, mine.as_ptr(), op, 0, timeout, 0, ALL_BITS);
-            let ended = match mine.load(Ordering::Acquire) { // Acquire: what the waker did is visible. pairs: kernel.sleeper
+            let ended = match mine.load(Ordering::Acquire) {
+                // Acquire: what the waker did is visible. pairs: kernel.sleeper
                 2 => return 0,
                 1 => false, // claimed: the wake is on its way and touches our word
                 _ => r == fail(e::ETIMEDOUT) || r == fail(e::EINTR),
@@ -379,9 +388,7 @@ pub unsafe fn waitv(frame: &mut Frame, args: [usize; 6]) -> isize {
         }
         if x.flags & PRIVATE == 0 && memory::is_shared(x.address as usize) {
             // SAFETY: the program's own call.
-            return unsafe {
-                heddle_core::sched::blocking(|| sys::syscall6(l::__NR_futex_waitv as usize, args))
-            };
+            return unsafe { heddle_core::sched::blocking(|| sys::syscall6(l::__NR_futex_waitv as usize, args)) };
         }
         if let Some(r) = misplaced(x.address as usize) {
             return r;

@@ -55,15 +55,14 @@ unsafe fn keep_trying(
     let t = current();
     let mut using = fd;
     let mut timed = false;
-    let deadline = deadline.unwrap_or_else(|| {
-        match if how.timeout == 0 { None } else { socket_timeout(fd, how.timeout) } {
+    let deadline =
+        deadline.unwrap_or_else(|| match if how.timeout == 0 { None } else { socket_timeout(fd, how.timeout) } {
             Some(ns) => {
                 timed = true;
                 after(ns)
             }
             None => NEVER,
-        }
-    });
+        });
     let result = loop {
         // SAFETY: the current thread, inside the core; the node is left before its frame ends.
         unsafe {
@@ -131,7 +130,15 @@ fn poll_now(fd: i32, events: u32) -> bool {
 ///
 /// # Safety
 /// The program's call: `segments` are `count` segments.
-unsafe fn vectored(frame: &mut Frame, fd: i32, write: bool, segments: *const Segment, count: usize, original: usize, args: [usize; 6]) -> isize {
+unsafe fn vectored(
+    frame: &mut Frame,
+    fd: i32,
+    write: bool,
+    segments: *const Segment,
+    count: usize,
+    original: usize,
+    args: [usize; 6],
+) -> isize {
     let how = if write { &SEND } else { &RECEIVE };
     // SAFETY: the program's call.
     unsafe {
@@ -175,7 +182,11 @@ unsafe fn vectored(frame: &mut Frame, fd: i32, write: bool, segments: *const Seg
                 let mut op = |fd| {
                     let mut a = args;
                     a[0] = fd as usize;
-                    if poll_now(fd, events) { calm(heddle_core::sched::blocking(|| sys::syscall6(original, a))) } else { AGAIN }
+                    if poll_now(fd, events) {
+                        calm(heddle_core::sched::blocking(|| sys::syscall6(original, a)))
+                    } else {
+                        AGAIN
+                    }
                 };
                 if is_nonblocking(fd) {
                     return sys::syscall6(original, args);

@@ -132,9 +132,7 @@ unsafe fn poll_until(frame: &mut Frame, fds: usize, count: usize, deadline: u64)
         (p.fd >= 0).then_some((p.fd, interest_of(p.events)))
     };
     // SAFETY: the program's call without its timeout.
-    unsafe {
-        until_some(frame, count, &interest, deadline, &mut || heddle_core::sys!(l::__NR_poll, fds, count, 0))
-    }
+    unsafe { until_some(frame, count, &interest, deadline, &mut || heddle_core::sys!(l::__NR_poll, fds, count, 0)) }
 }
 
 /// `poll`.

@@ -37,10 +37,7 @@ pub unsafe fn before_raw(shares_memory: bool) {
             let id = &(*t).identity;
             // One fork at a time: the child finds its parameters in memory. The holder cannot be preempted.
             // Acquire: the last fork is over. pairs: process.forker
-            while FORKER
-                .compare_exchange(core::ptr::null_mut(), w, Ordering::Acquire, Ordering::Relaxed)
-                .is_err()
-            {
+            while FORKER.compare_exchange(core::ptr::null_mut(), w, Ordering::Acquire, Ordering::Relaxed).is_err() {
                 heddle_core::lock::yield_cpu();
             }
             MASK.store(id.sig_mask.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -169,7 +166,14 @@ pub unsafe fn wait(frame: &mut Frame, number: u32, args: [usize; 6], id: i32, op
                 }
             } else {
                 let mut info = [0u64; 16];
-                let r = sys!(l::__NR_waitid, args[0], args[1], info.as_mut_ptr(), args[3] | no_hang | l::WNOWAIT as usize, 0);
+                let r = sys!(
+                    l::__NR_waitid,
+                    args[0],
+                    args[1],
+                    info.as_mut_ptr(),
+                    args[3] | no_hang | l::WNOWAIT as usize,
+                    0
+                );
                 if r < 0 {
                     return r;
                 }
@@ -222,4 +226,3 @@ unsafe fn wait_readable(frame: &mut Frame, fd: i32) -> Result<(), isize> {
         }
     }
 }
-

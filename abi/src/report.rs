@@ -47,14 +47,17 @@ fn overflow(t: *const Thread, at: usize) -> bool {
     // SAFETY: a live control block.
     unsafe {
         let id = &(*t).identity;
-        id.stack_base != 0 && at >= id.stack_base.saturating_sub(1 << 16) && at < id.stack_base + (1 << 16).min(id.stack_size / 4)
+        id.stack_base != 0
+            && at >= id.stack_base.saturating_sub(1 << 16)
+            && at < id.stack_base + (1 << 16).min(id.stack_size / 4)
     }
 }
 
 fn overflow_line(t: *const Thread) {
     let (n, len) = name(t);
     // SAFETY: a live control block.
-    let (tid, size) = unsafe { ((*t).identity.tid.load(core::sync::atomic::Ordering::Relaxed), (*t).identity.stack_size) };
+    let (tid, size) =
+        unsafe { ((*t).identity.tid.load(core::sync::atomic::Ordering::Relaxed), (*t).identity.stack_size) };
     let n = core::str::from_utf8(&n[..len]).unwrap_or("?");
     line(format_args!("thread {tid} '{n}' overflowed its stack of {} KiB", size / 1024));
 }

@@ -77,7 +77,9 @@ pub unsafe fn load(settings: Settings, auxiliary: Auxiliary, own: Range<usize>) 
         }
         Err(sites::Error::ReadMaps(_)) => Err("cannot read /proc/self/maps: mount /proc"),
         Err(sites::Error::NoStubMemory(_)) => Err("no memory for stubs near the program's libraries (RLIMIT_AS?)"),
-        Err(sites::Error::Protect(_)) => Err("the system forbids changing code in memory (SELinux execmod, PR_SET_MDWE)"),
+        Err(sites::Error::Protect(_)) => {
+            Err("the system forbids changing code in memory (SELinux execmod, PR_SET_MDWE)")
+        }
     }
 }
 

@@ -62,9 +62,14 @@ impl CloneArgs {
     /// Whether it is a thread that user threads can stand for: shares all that they share, has a stack and a thread
     /// pointer of its own.
     pub fn is_ordinary_thread(&self) -> bool {
-        const SHARED: u64 = (l::CLONE_VM | l::CLONE_FS | l::CLONE_FILES | l::CLONE_SIGHAND | l::CLONE_THREAD | l::CLONE_SETTLS) as u64;
+        const SHARED: u64 =
+            (l::CLONE_VM | l::CLONE_FS | l::CLONE_FILES | l::CLONE_SIGHAND | l::CLONE_THREAD | l::CLONE_SETTLS) as u64;
         const ALLOWED: u64 = SHARED
-            | (l::CLONE_SYSVSEM | l::CLONE_PARENT_SETTID | l::CLONE_CHILD_SETTID | l::CLONE_CHILD_CLEARTID | l::CLONE_DETACHED) as u64;
+            | (l::CLONE_SYSVSEM
+                | l::CLONE_PARENT_SETTID
+                | l::CLONE_CHILD_SETTID
+                | l::CLONE_CHILD_CLEARTID
+                | l::CLONE_DETACHED) as u64;
         self.flags & SHARED == SHARED && self.flags & !ALLOWED == 0 && self.stack != 0
     }
 }

@@ -91,8 +91,5 @@ pub unsafe fn sleep(frame: &mut Frame, clock_id: u32, absolute: bool, request: u
 
 /// Whether a sleep on this clock is one of ours.
 pub fn is_plain(clock_id: u32) -> bool {
-    matches!(
-        clock_id,
-        l::CLOCK_MONOTONIC | l::CLOCK_REALTIME | l::CLOCK_BOOTTIME | l::CLOCK_TAI
-    )
+    matches!(clock_id, l::CLOCK_MONOTONIC | l::CLOCK_REALTIME | l::CLOCK_BOOTTIME | l::CLOCK_TAI)
 }

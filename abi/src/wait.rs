@@ -2,12 +2,12 @@
 
 use crate::entry::Frame;
 use crate::signal;
+use core::sync::atomic::Ordering;
 use heddle_core::clock;
 use heddle_core::park::{Reason, Ticket};
 use heddle_core::prim::fence;
 use heddle_core::sched;
 use heddle_core::thread::{State, Thread};
-use core::sync::atomic::Ordering;
 
 pub use heddle_core::clock::NEVER;
 pub use linux_raw_sys::errno as e;

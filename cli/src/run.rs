@@ -63,7 +63,7 @@ fn environment(options: &RunOptions, preload: Option<&Path>, inherited: Option<&
     }
     if options.stats {
         // The process that becomes the program prints; its children do not.
-            changes.push(("HEDDLE_STATS", number(std::process::id())));
+        changes.push(("HEDDLE_STATS", number(std::process::id())));
     }
     if options.no_children {
         changes.push(("HEDDLE_CHILDREN", number(0)));

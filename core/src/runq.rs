@@ -124,11 +124,7 @@ impl<T> RunQueue<T> {
                 thief.slots[their_tail.wrapping_add(i - 1) as usize % CAPACITY].store(item, Ordering::Relaxed);
             }
             // AcqRel: our reads of the slots happen before the owner's reuse of them. pairs: runq.head
-            if self
-                .head
-                .compare_exchange(head, head.wrapping_add(take), Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
-            {
+            if self.head.compare_exchange(head, head.wrapping_add(take), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 // Release: publishes the stolen slots to the next thief. pairs: runq.tail
                 thief.tail.store(their_tail.wrapping_add(take - 1), Ordering::Release);
                 return Some(first);

@@ -81,7 +81,13 @@ impl Timers {
     ///
     /// # Safety
     /// `node` is not in any heap and stays valid until [`disarm`](Self::disarm) or an expiry took it out.
-    pub unsafe fn arm(&self, node: *mut TimerNode, thread: *mut Thread, ticket: Ticket, deadline: u64) -> Result<(), i32> {
+    pub unsafe fn arm(
+        &self,
+        node: *mut TimerNode,
+        thread: *mut Thread,
+        ticket: Ticket,
+        deadline: u64,
+    ) -> Result<(), i32> {
         let mut heap = self.heap.lock();
         if heap.len == heap.capacity {
             heap.grow()?;

@@ -44,7 +44,8 @@ unsafe extern "C" fn constructor(_argc: c_int, _argv: *mut *mut c_char, environm
                 settings.slice_ms = number(v);
             } else if let Some(v) = text.strip_prefix(b"HEDDLE_STATS=") {
                 // The launcher's process id, which its program keeps: children do not print.
-                settings.stats = number(v) == heddle_core::sys::syscall6(heddle_core::sys::linux::__NR_getpid as usize, [0; 6]) as u64;
+                settings.stats = number(v)
+                    == heddle_core::sys::syscall6(heddle_core::sys::linux::__NR_getpid as usize, [0; 6]) as u64;
             } else if let Some(v) = text.strip_prefix(b"HEDDLE_CHILDREN=") {
                 children = v != b"0";
             }

@@ -93,7 +93,8 @@ pub unsafe fn take_over(blocked: u64) {
         unsafe {
             let Ok(old) = kernel_action(signal, None) else { continue };
             ACTIONS.lock().0[signal as usize] = old;
-            if old.handler > IGNORE || signal == KICK || (FAULTS | blocked) & bit(signal) != 0 && old.handler == DEFAULT {
+            if old.handler > IGNORE || signal == KICK || (FAULTS | blocked) & bit(signal) != 0 && old.handler == DEFAULT
+            {
                 apply(signal, &old);
             }
         }

@@ -41,6 +41,9 @@ pub fn our_action(flags: u64) -> Action {
 }
 
 /// `__restore_rt`: unwinders and debuggers know a signal frame by these very bytes.
+///
+/// # Safety
+/// Returned to by a handler only, with the stack pointer at the kernel's frame.
 #[unsafe(naked)]
 pub unsafe extern "C" fn restore() {
     naked_asm!(".byte 0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05")
@@ -438,4 +441,3 @@ pub unsafe fn prepare_return(context: &mut UContext) {
         (*w).in_core.store(0, Ordering::Relaxed);
     }
 }
-

@@ -1,7 +1,7 @@
 //! Pending signals, of threads and of the process.
 
-use super::bit;
 use super::actions;
+use super::bit;
 use core::sync::atomic::{AtomicU64, Ordering};
 use heddle_core::identity::{PendingSignals, QUEUED, SigInfo};
 use heddle_core::lock::SpinLock;
@@ -41,7 +41,8 @@ fn take(set: &AtomicU64, queue: &SpinLock<PendingSignals>, wanted: u64) -> Optio
         return None;
     }
     // Faults first, as in the kernel; then the lowest number.
-    const FAULTS: u64 = bit(l::SIGSEGV) | bit(l::SIGBUS) | bit(l::SIGILL) | bit(l::SIGTRAP) | bit(l::SIGFPE) | bit(l::SIGSYS);
+    const FAULTS: u64 =
+        bit(l::SIGSEGV) | bit(l::SIGBUS) | bit(l::SIGILL) | bit(l::SIGTRAP) | bit(l::SIGFPE) | bit(l::SIGSYS);
     let first = if ready & FAULTS != 0 { ready & FAULTS } else { ready };
     let signal = first.trailing_zeros() + 1;
     let mut found = None;
@@ -111,9 +112,7 @@ pub fn discard(signal: u32) {
     while take(&PROCESS_SET, &PROCESS, bit(signal)).is_some() {}
     RT.threads.for_each(&mut |t| {
         // SAFETY: a live control block.
-        unsafe {
-            while take(&(*t).identity.sig_pending, &(*t).identity.sig_queue, bit(signal)).is_some() {}
-        }
+        unsafe { while take(&(*t).identity.sig_pending, &(*t).identity.sig_queue, bit(signal)).is_some() {} }
         true
     });
 }

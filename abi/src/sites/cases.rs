@@ -252,8 +252,10 @@ fn cases() -> (usize, &'static [u8], Found) {
     // SAFETY: the test program's own text, which nobody changes.
     unsafe {
         let image = Image::loaded(&maps, m).unwrap();
-        let (at, vaddr, len) = image.executable(m.offset, m.range.len())
-            .find(|&(at, _, len)| (m.range.start + at..m.range.start + at + len).contains(&start)).unwrap();
+        let (at, vaddr, len) = image
+            .executable(m.offset, m.range.len())
+            .find(|&(at, _, len)| (m.range.start + at..m.range.start + at + len).contains(&start))
+            .unwrap();
         let text = core::slice::from_raw_parts((m.range.start + at) as *const u8, len);
         (start - text.as_ptr() as usize, text, find::find(&image, text, vaddr))
     }
@@ -316,7 +318,8 @@ impl Rewritten {
             let flags = linux::MAP_PRIVATE | linux::MAP_ANONYMOUS;
             let start = sys::check(sys!(linux::__NR_mmap, 0, len, 3, flags, usize::MAX, 0)).unwrap();
             core::ptr::copy_nonoverlapping(text[base..].as_ptr(), start as *mut u8, len);
-            let entries = Entries { syscall: 0xdead, syscall_full: entry as usize, post: heddle_test_post as *const () as usize };
+            let entries =
+                Entries { syscall: 0xdead, syscall_full: entry as usize, post: heddle_test_post as *const () as usize };
             let mut maps = Maps::read;
             let mut chunk = Chunk::new(found.sites.len(), &(start..start + len), &entries, &mut maps).unwrap();
             let copy = core::slice::from_raw_parts(start as *const u8, len);
@@ -385,7 +388,10 @@ fn the_syscall_bytes_stay_when_the_jump_is_before_them() {
     // SAFETY: the rewritten copy is readable while `code` lives.
     let text = unsafe { core::slice::from_raw_parts(code.start as *const u8, code.len) };
     assert_eq!((text[0], &text[5..8]), (0xe9, [0x0f, 0x05, 0xc3].as_slice()));
-    assert_eq!((text[64 + 7], &text[64 + 12..64 + 20]), (0xe9, [0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0x0f, 0x05, 0xc3].as_slice()));
+    assert_eq!(
+        (text[64 + 7], &text[64 + 12..64 + 20]),
+        (0xe9, [0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0x0f, 0x05, 0xc3].as_slice())
+    );
     assert_eq!((text[384 + 4], text[384 + 9], text[384 + 10]), (0xe9, 0xcc, 0x90), "covered");
 }
 

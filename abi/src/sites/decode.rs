@@ -93,11 +93,28 @@ impl<'a> Reader<'a> {
                     refers = Refers::Data(i.memory_displacement64());
                 }
             }
-            Mnemonic::Ret | Mnemonic::Retf | Mnemonic::Iret | Mnemonic::Iretd | Mnemonic::Iretq | Mnemonic::Ud0
-            | Mnemonic::Ud1 | Mnemonic::Ud2 | Mnemonic::Hlt | Mnemonic::Int3 | Mnemonic::Sysret | Mnemonic::Sysretq
-            | Mnemonic::Sysexit | Mnemonic::Sysexitq => flags |= FLOW | ENDS,
-            Mnemonic::Call | Mnemonic::Int | Mnemonic::Int1 | Mnemonic::Into | Mnemonic::Sysenter | Mnemonic::Xabort
-            | Mnemonic::Xend | Mnemonic::Xbegin => flags |= FLOW,
+            Mnemonic::Ret
+            | Mnemonic::Retf
+            | Mnemonic::Iret
+            | Mnemonic::Iretd
+            | Mnemonic::Iretq
+            | Mnemonic::Ud0
+            | Mnemonic::Ud1
+            | Mnemonic::Ud2
+            | Mnemonic::Hlt
+            | Mnemonic::Int3
+            | Mnemonic::Sysret
+            | Mnemonic::Sysretq
+            | Mnemonic::Sysexit
+            | Mnemonic::Sysexitq => flags |= FLOW | ENDS,
+            Mnemonic::Call
+            | Mnemonic::Int
+            | Mnemonic::Int1
+            | Mnemonic::Into
+            | Mnemonic::Sysenter
+            | Mnemonic::Xabort
+            | Mnemonic::Xend
+            | Mnemonic::Xbegin => flags |= FLOW,
             Mnemonic::Endbr64 => flags |= LANDING,
             Mnemonic::Lea if i.is_ip_rel_memory_operand() => refers = Refers::Data(i.ip_rel_memory_address()),
             _ => {}
@@ -118,7 +135,9 @@ impl<'a> Reader<'a> {
 /// Looks at the opcode byte for encodings that reach beyond xmm0-15.
 fn prefix_flags(bytes: &[u8]) -> u8 {
     let mut rest = bytes;
-    while let [0x66 | 0xf2 | 0xf3 | 0x2e | 0x36 | 0x3e | 0x26 | 0x64 | 0x65 | 0x67 | 0xf0 | 0x40..=0x4f, tail @ ..] = rest {
+    while let [0x66 | 0xf2 | 0xf3 | 0x2e | 0x36 | 0x3e | 0x26 | 0x64 | 0x65 | 0x67 | 0xf0 | 0x40..=0x4f, tail @ ..] =
+        rest
+    {
         rest = tail;
     }
     match rest {

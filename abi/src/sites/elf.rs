@@ -76,11 +76,11 @@ impl<'a> Image<'a> {
         let segments = segments(bytes)?;
         let vaddr = address_of(&segments, m.offset)?;
         let bias = (m.range.start as u64).wrapping_sub(vaddr);
-        let span = segments.iter().filter(|s| s.kind == PT_LOAD).map(|s| bias.wrapping_add(s.vaddr + s.file_size)).max()?;
+        let span =
+            segments.iter().filter(|s| s.kind == PT_LOAD).map(|s| bias.wrapping_add(s.vaddr + s.file_size)).max()?;
         let readable = maps.list.iter().filter(|o| o.prot & 1 != 0 && o.range.start >= head.range.start);
         let readable = readable.take_while(|o| (o.range.start as u64) < span).map(|o| o.range.clone()).collect();
-        let view =
-            View::Loaded { bias, readable, path: maps.path(m).to_vec(), inode: m.inode, file: OnceCell::new() };
+        let view = View::Loaded { bias, readable, path: maps.path(m).to_vec(), inode: m.inode, file: OnceCell::new() };
         Some(Image { view, segments, index: None }.indexed())
     }
 
@@ -106,9 +106,10 @@ impl<'a> Image<'a> {
                 Some(unsafe { core::slice::from_raw_parts(start as *const u8, len) })
             }
             View::File(file) => {
-                let s = self.segments.iter().find(|s| {
-                    s.kind == PT_LOAD && vaddr >= s.vaddr && vaddr - s.vaddr < s.file_size
-                })?;
+                let s = self
+                    .segments
+                    .iter()
+                    .find(|s| s.kind == PT_LOAD && vaddr >= s.vaddr && vaddr - s.vaddr < s.file_size)?;
                 let offset = usize::try_from(s.offset + (vaddr - s.vaddr)).ok()?;
                 file.get(offset..offset.checked_add(len)?)
             }
@@ -207,7 +208,11 @@ impl<'a> Image<'a> {
         }
         skip_leb(&mut at)?;
         skip_leb(&mut at)?;
-        if version == 1 { byte(&mut at).map(|_| ())? } else { skip_leb(&mut at)? }
+        if version == 1 {
+            byte(&mut at).map(|_| ())?
+        } else {
+            skip_leb(&mut at)?
+        }
         skip_leb(&mut at)?;
         loop {
             match byte(&mut letters)? {

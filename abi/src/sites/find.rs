@@ -184,18 +184,21 @@ impl Finder<'_> {
     /// For each hit, the function to decode.
     fn bounds(&self, hits: &[u32]) -> Vec<Option<Range<u64>>> {
         let text_end = self.vaddr + self.text.len() as u64;
-        let mut bounds: Vec<_> = hits.iter().map(|&hit| {
-            let address = self.vaddr + u64::from(hit);
-            let f = self.image.function(address)?;
-            self.position(f.range.start)?;
-            if address < f.range.end {
-                Some(f.range.start..f.range.end.min(text_end))
-            } else if address < f.limit && self.runs_on(&f) {
-                Some(f.range.start..f.limit.min(text_end))
-            } else {
-                None
-            }
-        }).collect();
+        let mut bounds: Vec<_> = hits
+            .iter()
+            .map(|&hit| {
+                let address = self.vaddr + u64::from(hit);
+                let f = self.image.function(address)?;
+                self.position(f.range.start)?;
+                if address < f.range.end {
+                    Some(f.range.start..f.range.end.min(text_end))
+                } else if address < f.limit && self.runs_on(&f) {
+                    Some(f.range.start..f.limit.min(text_end))
+                } else {
+                    None
+                }
+            })
+            .collect();
         if bounds.contains(&None) {
             let unknown: Vec<usize> = (0..hits.len()).filter(|&i| bounds[i].is_none()).collect();
             let address = |&i: &usize| self.vaddr + u64::from(hits[i]);

@@ -39,7 +39,15 @@ pub(super) struct Registry {
 
 impl Registry {
     /// Notes that `mapping` of the object `name` was dealt with.
-    pub fn add(&mut self, name: &[u8], mapping: Range<usize>, patched: Range<usize>, chunk: Option<Chunk>, rewritten: u32, left: u32) {
+    pub fn add(
+        &mut self,
+        name: &[u8],
+        mapping: Range<usize>,
+        patched: Range<usize>,
+        chunk: Option<Chunk>,
+        rewritten: u32,
+        left: u32,
+    ) {
         let name = &name[..name.len().min(NAME_MAX)];
         let known = self.reports.iter().position(|r| &r.name[..usize::from(r.name_len)] == name);
         let report = known.unwrap_or_else(|| {

@@ -20,8 +20,7 @@ const EXEC: u32 = linux::PROT_EXEC;
 /// Objects built for baseline x86-64 whose system calls stand in functions with the standard calling convention: at
 /// their sites no vector state beyond xmm0-15 is live. For other objects that can't be told from the function alone:
 /// a compiler may keep a ymm register across a call when it sees that the callee spares it (GCC's `-fipa-ra`).
-const BASELINE: [&[u8]; 7] =
-    [b"libc.so", b"libc-2", b"ld-linux", b"libpthread", b"libgomp", b"libstdc++", b"librt"];
+const BASELINE: [&[u8]; 7] = [b"libc.so", b"libc-2", b"ld-linux", b"libpthread", b"libgomp", b"libstdc++", b"librt"];
 
 /// A mapping with its stubs made and its text still unchanged.
 struct Plan<'a> {
@@ -68,7 +67,11 @@ impl Survey {
 /// # Safety
 /// As for `Survey::new`, whose result `survey` is.
 unsafe fn plan<'a>(
-    name: &'a [u8], mapping: Range<usize>, prot: u32, survey: &Survey, entries: &Entries,
+    name: &'a [u8],
+    mapping: Range<usize>,
+    prot: u32,
+    survey: &Survey,
+    entries: &Entries,
     maps: &mut dyn FnMut() -> Result<Maps, i32>,
 ) -> Result<Plan<'a>, Error> {
     let left = survey.parts.iter().map(|p| p.2.left.len() as u32).sum();
@@ -164,7 +167,8 @@ impl Plan<'_> {
     unsafe fn protect(&self, prot: u32) -> Result<(), Error> {
         // SAFETY: the caller knows what the mapping is used for; its extent is that of a whole mapping.
         sys::check(unsafe { sys!(linux::__NR_mprotect, self.mapping.start, self.mapping.len(), prot) })
-            .map(|_| ()).map_err(Error::Protect)
+            .map(|_| ())
+            .map_err(Error::Protect)
     }
 
     /// Writes the jumps.
@@ -380,7 +384,9 @@ pub unsafe fn rewrite_mapping(start: usize, len: usize, fd: i32, file_offset: u6
             let Some(image) = Image::loaded(&maps, m) else { continue };
             let survey = Survey::new(&image, &m.range, m.offset);
             let path = maps.path(m);
-            rewrite_one(registry, &entries, file_name(path), m.range.clone(), m.prot, &survey, m.offset, || Fd::open(path));
+            rewrite_one(registry, &entries, file_name(path), m.range.clone(), m.prot, &survey, m.offset, || {
+                Fd::open(path)
+            });
         }
     }
 }
@@ -389,8 +395,14 @@ pub unsafe fn rewrite_mapping(start: usize, len: usize, fd: i32, file_offset: u6
 /// As for `rewrite_mapping`; `file` yields the mapped file, which is mapped from `offset` on.
 #[expect(clippy::too_many_arguments, reason = "the two callers have them from different sources")]
 unsafe fn rewrite_one(
-    registry: &mut Registry, entries: &Entries, name: &[u8], mapping: Range<usize>, prot: u32, survey: &Survey,
-    offset: u64, file: impl FnOnce() -> Option<Fd>,
+    registry: &mut Registry,
+    entries: &Entries,
+    name: &[u8],
+    mapping: Range<usize>,
+    prot: u32,
+    survey: &Survey,
+    offset: u64,
+    file: impl FnOnce() -> Option<Fd>,
 ) {
     // SAFETY: the caller vouches for the mapping.
     let plan = unsafe { plan(name, mapping.clone(), prot, survey, entries, &mut Maps::read) };

@@ -102,14 +102,19 @@ pub struct Chunk {
 impl Chunk {
     /// Memory for `count` stubs, each within reach of every address in `near`.
     /// `maps` tells what is mapped, should a new area be needed.
-    pub fn new(count: usize, near: &Range<usize>, entries: &Entries, maps: &mut dyn FnMut() -> Result<Maps, i32>)
-    -> Result<Chunk, Error> {
+    pub fn new(
+        count: usize,
+        near: &Range<usize>,
+        entries: &Entries,
+        maps: &mut dyn FnMut() -> Result<Maps, i32>,
+    ) -> Result<Chunk, Error> {
         let size = ((count + 1) * SLOT).next_multiple_of(PAGE);
-        let in_reach = |start: usize| near.end.saturating_sub(start) < REACH && (start + AREA).saturating_sub(near.start) < REACH;
+        let in_reach =
+            |start: usize| near.end.saturating_sub(start) < REACH && (start + AREA).saturating_sub(near.start) < REACH;
         let pages = size / PAGE;
-        let found = areas().filter(|&(_, start)| in_reach(start)).find_map(|(a, start)| {
-            a.free_pages(pages).map(|page| start + page * PAGE)
-        });
+        let found = areas()
+            .filter(|&(_, start)| in_reach(start))
+            .find_map(|(a, start)| a.free_pages(pages).map(|page| start + page * PAGE));
         let start = match found {
             Some(start) => start,
             None if pages > AREA_PAGES => return Err(Error::NoStubMemory(ENOMEM)),

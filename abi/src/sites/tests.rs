@@ -151,8 +151,10 @@ fn mappings_come_and_go() {
         // The running copy has the same bytes, but for the jumps.
         // SAFETY: both are mapped and readable.
         let (copy, original) = unsafe {
-            (core::slice::from_raw_parts(start as *const u8, len),
-             core::slice::from_raw_parts(loaded.range.start as *const u8, len))
+            (
+                core::slice::from_raw_parts(start as *const u8, len),
+                core::slice::from_raw_parts(loaded.range.start as *const u8, len),
+            )
         };
         let at = (0..len).find(|&i| copy[i] != original[i]).unwrap();
         assert_eq!(copy[at], 0xe9);

@@ -134,12 +134,12 @@ pub unsafe fn fresh_context(
     }
     let words: [usize; 8] = [
         mxcsr as usize | (fcw as usize) << 32 | (fsw as usize) << 48,
-        0,                               // r15
-        0,                               // r14
-        argument as usize,               // r13
-        entry as *const () as usize,     // r12
-        0,                               // rbx
-        0,                               // rbp
+        0,                           // r15
+        0,                           // r14
+        argument as usize,           // r13
+        entry as *const () as usize, // r12
+        0,                           // rbx
+        0,                           // rbp
         context_start as *const () as usize,
     ];
     // After `ret` rsp is top - 16, aligned, so that the call in context_start pushes onto an aligned stack.

@@ -5,9 +5,9 @@ use crate::lock::SpinLock;
 use crate::prim::relax;
 use crate::wait_table::{WaitTable, Waiter};
 use loom::cell::UnsafeCell;
-use std::sync::Arc;
 use loom::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use loom::thread;
+use std::sync::Arc;
 
 /// A thread's `arch::Context` with the stack it belongs to.
 struct Context {
@@ -77,7 +77,8 @@ fn joiner_frees_the_stack_and_a_creator_takes_the_block() {
         let futexes = Arc::new(WaitTable::<Sleeper>::new());
         let free = Arc::new(SpinLock::new(false));
         let exiting = thread::spawn({
-            let (context, clear_tid, futexes, free) = (context.clone(), clear_tid.clone(), futexes.clone(), free.clone());
+            let (context, clear_tid, futexes, free) =
+                (context.clone(), clear_tid.clone(), futexes.clone(), free.clone());
             move || {
                 context.leave();
                 // On the new side: finish_switch.

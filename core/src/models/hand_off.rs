@@ -4,9 +4,9 @@ use super::holder::Holder;
 use crate::lock::SpinLock;
 use crate::prim::relax;
 use loom::cell::UnsafeCell;
-use std::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use loom::thread;
+use std::sync::Arc;
 
 const WORKERS: usize = 2;
 

@@ -2,9 +2,9 @@
 
 use super::Futex;
 use super::sleepers::{Doze, Marks};
-use std::sync::Arc;
 use loom::sync::atomic::Ordering;
 use loom::thread;
+use std::sync::Arc;
 
 /// One worker, which is all the workers. It is counted asleep for a moment, then runs a thread that never stops, which
 /// only a monitor that is awake can preempt: if the monitor sleeps on, loom reports the deadlock.

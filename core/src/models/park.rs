@@ -4,9 +4,9 @@ use super::Thread;
 use crate::park::{Reason, Ticket};
 use crate::prim::fence;
 use loom::cell::UnsafeCell;
-use std::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
+use std::sync::Arc;
 
 /// A waker: writes what the woken thread shall see, claims, makes runnable.
 fn waker(t: &Arc<Thread>, data: &Arc<UnsafeCell<u32>>, ticket: Ticket, reason: Reason) -> thread::JoinHandle<bool> {

@@ -2,8 +2,8 @@
 
 use crate::runq::{CAPACITY, RunQueue};
 use loom::cell::UnsafeCell;
-use std::sync::Arc;
 use loom::thread;
+use std::sync::Arc;
 
 /// What is queued. Taking it writes to it: loom refuses that if two do so, or if the pusher's write is not visible.
 struct Item {

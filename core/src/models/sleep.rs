@@ -7,8 +7,8 @@ use super::sleepers::Marks;
 use crate::runq::RunQueue;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Condvar, Mutex};
-use std::sync::Arc;
 use loom::thread;
+use std::sync::Arc;
 
 /// The eventfd in the epoll instance: each message reaches one worker that polls.
 #[derive(Default)]

@@ -3,9 +3,9 @@
 use super::{Place, Sleeper, Thread};
 use crate::park::{Reason, Ticket};
 use crate::wait_table::{WaitTable, Waiter};
-use std::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
+use std::sync::Arc;
 
 const ALL: u32 = u32::MAX;
 /// Two addresses in different buckets.

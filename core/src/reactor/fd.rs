@@ -14,9 +14,9 @@ use super::Reactor;
 use crate::lock::SpinLock;
 use crate::mem;
 use crate::park::{Reason, Ticket};
+use crate::sys::linux as l;
 use crate::thread::Thread;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
-use crate::sys::linux as l;
 
 /// Something can be read (or accepted, or has failed).
 pub const IN: u32 = 1;

@@ -15,7 +15,8 @@ pub use holder::Holder;
 pub use idle::Sleepers;
 pub use monitor::Monitor;
 pub use worker::{
-    SIGNAL_STACK, Worker, blocking, blocking_for_long, current, exit_current, finish_switch, park, preempt, sched_loop_entry, worker, yield_now,
+    SIGNAL_STACK, Worker, blocking, blocking_for_long, current, exit_current, finish_switch, park, preempt,
+    sched_loop_entry, worker, yield_now,
 };
 
 use crate::arch::{Context, ticks};

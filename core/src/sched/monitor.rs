@@ -18,7 +18,7 @@ const PAUSE_MAX: u64 = 5_000_000;
 /// Deadlines may be this late before the monitor fires them, in nanoseconds.
 const LATE: u64 = 100_000;
 /// How long a thread may have run when one that the monitor had to wake takes its place, in nanoseconds.
-const LATE_SLICE: u64 = 2_000_000;
+const LATE_SLICE: u64 = 300_000;
 /// Looks that find all workers asleep before the monitor sleeps itself.
 const QUIET: u32 = 20;
 
@@ -41,12 +41,7 @@ struct Seen {
 impl Monitor {
     /// Not started.
     pub const fn new() -> Self {
-        Self {
-            tid: AtomicI32::new(0),
-            slice: AtomicU64::new(10_000_000),
-            doze: Doze::new(),
-            stack: AtomicU64::new(0),
-        }
+        Self { tid: AtomicI32::new(0), slice: AtomicU64::new(10_000_000), doze: Doze::new(), stack: AtomicU64::new(0) }
     }
 
     /// The kernel's id of the monitor's thread.
@@ -113,9 +108,12 @@ unsafe extern "C" fn monitor_start(seen: *mut u8) -> ! {
             quiet = if keeps { 0 } else { quiet + 1 };
             if quiet >= QUIET {
                 // SAFETY: the word is ours.
-                m.doze.doze(|| RT.sleepers.sleeping() as usize == n, |word| unsafe {
-                    sys!(l::__NR_futex, word.as_ptr(), l::FUTEX_WAIT | l::FUTEX_PRIVATE_FLAG, 1, 0, 0, 0);
-                });
+                m.doze.doze(
+                    || RT.sleepers.sleeping() as usize == n,
+                    |word| unsafe {
+                        sys!(l::__NR_futex, word.as_ptr(), l::FUTEX_WAIT | l::FUTEX_PRIVATE_FLAG, 1, 0, 0, 0);
+                    },
+                );
                 quiet = 0;
                 pause = PAUSE_MIN;
             }

@@ -322,14 +322,25 @@ pub unsafe fn park() -> Reason {
             p.counters.parks.add(1);
         }
         if (*t).extended {
-            let mut area = Extended::new();
-            arch::save_extended(area.as_mut_ptr());
-            leave();
-            arch::restore_extended(area.as_ptr());
+            leave_extended(t, false);
         } else {
             leave();
         }
         (*t).park.reason()
+    }
+}
+
+#[inline(never)]
+unsafe fn leave_extended(t: *mut Thread, queue: bool) {
+    // SAFETY: the caller's.
+    unsafe {
+        let mut area = Extended::new();
+        arch::save_extended(area.as_mut_ptr());
+        if queue && let Some(p) = my_processor() {
+            RT.enqueue(p, t);
+        }
+        leave();
+        arch::restore_extended(area.as_ptr());
     }
 }
 
@@ -362,11 +373,7 @@ pub unsafe fn yield_now() {
             }
         }
         if (*t).extended {
-            let mut area = Extended::new();
-            arch::save_extended(area.as_mut_ptr());
-            RT.enqueue(p, t);
-            leave();
-            arch::restore_extended(area.as_ptr());
+            leave_extended(t, true);
         } else {
             RT.enqueue(p, t);
             leave();

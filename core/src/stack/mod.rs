@@ -136,7 +136,9 @@ impl Stacks {
                 let noted = Word::new(State::Used, 0, (len / PAGE) as u32);
                 if word.state() == State::Used && slot.change(word, noted) { Done } else { Pass }
             }
-            (GUARD, Some((slab, i))) if slab.slots()[i].view() == View::Open => self.guard_by_owner(slab, i, start, len),
+            (GUARD, Some((slab, i))) if slab.slots()[i].view() == View::Open => {
+                self.guard_by_owner(slab, i, start, len)
+            }
             // What changes the mapping and not the contents.
             (GUARD | 10..=19 | 103, _) => match self.disown(start, end, false) {
                 Ok(()) => Pass,

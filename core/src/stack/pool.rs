@@ -346,7 +346,8 @@ impl Stacks {
                 let start = slab.address(i as usize);
                 if has > b.guard {
                     let more = (has - b.guard) as usize * PAGE;
-                    lost |= u32::from(guard::advise(start + b.guard as usize * PAGE, more, Advice::Unguard).is_err()) << at;
+                    lost |=
+                        u32::from(guard::advise(start + b.guard as usize * PAGE, more, Advice::Unguard).is_err()) << at;
                 } else if has < b.guard {
                     ranges[n] = Range { start, len: b.guard as usize * PAGE };
                     which[n] = at;

@@ -339,7 +339,8 @@ fn many_threads_at_once() {
                 scope.spawn(move || {
                     let size = (64 << 10) << (k % 2);
                     for round in 0..300 {
-                        let stacks: Vec<usize> = (0..(round * 7 + k as usize) % 90).map(|_| stack(s, size, PAGE)).collect();
+                        let stacks: Vec<usize> =
+                            (0..(round * 7 + k as usize) % 90).map(|_| stack(s, size, PAGE)).collect();
                         for &at in &stacks {
                             assert!(is_zero(at + size - 3 * PAGE, 3 * PAGE) && is_zero(at + PAGE, PAGE));
                             s.in_use(at);

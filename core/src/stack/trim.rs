@@ -20,13 +20,21 @@ const CALLS: usize = 24;
 pub(super) struct Sweep {
     last: u64,
     running: bool,
+    /// It came across something to release, now or later.
+    found: bool,
+    /// The last whole look did not.
+    fruitless: bool,
     slab: usize,
     slot: usize,
 }
 
 impl Sweep {
     pub(super) const fn new() -> Self {
-        Self { last: 0, running: false, slab: 0, slot: 0 }
+        Self { last: 0, running: false, found: false, fruitless: false, slab: 0, slot: 0 }
+    }
+
+    fn begin(&mut self) {
+        (self.running, self.found, self.slab, self.slot) = (true, false, 0, 0);
     }
 }
 
@@ -75,13 +83,15 @@ impl Stacks {
         let Some(mut sweep) = self.sweep.try_lock() else { return true };
         if !sweep.running {
             if now.saturating_sub(sweep.last) < PERIOD {
-                return true;
+                return !sweep.fruitless;
             }
-            *sweep = Sweep { last: now, running: true, slab: 0, slot: 0 };
+            sweep.last = now;
+            sweep.begin();
             self.age.fetch_add(1, Ordering::Relaxed);
         }
         self.go_on(&mut sweep, AGE, LOOKS, CALLS);
-        true
+        // In the child of a fork the count may be off by what other threads were in the middle of.
+        sweep.running || !sweep.fruitless
     }
 
     /// Too much waits for its release: gives some back at once, however short it has been idle.
@@ -96,7 +106,7 @@ impl Stacks {
     fn relieve_now(&self) {
         let Some(mut sweep) = self.sweep.try_lock() else { return };
         if !sweep.running {
-            *sweep = Sweep { last: sweep.last, running: true, slab: 0, slot: 0 };
+            sweep.begin();
         }
         self.go_on(&mut sweep, 0, LOOKS, 1);
     }
@@ -115,6 +125,10 @@ impl Stacks {
                 let word = slab.slots()[i].word();
                 sweep.slot += 1;
                 looks -= 1;
+                if !matches!(word.state(), State::Idle | State::Dirty) {
+                    continue;
+                }
+                sweep.found = true;
                 if word.age(now) < age {
                     continue;
                 }
@@ -138,5 +152,8 @@ impl Stacks {
         }
         idle.finish(self);
         sweep.running = sweep.slab < self.opened().len();
+        if !sweep.running {
+            sweep.fruitless = !sweep.found;
+        }
     }
 }

@@ -10,18 +10,18 @@ sys.setswitchinterval(0.001)
 
 def compute(i):
     total = 0
-    for n in range(60000):
+    for n in range(240000):
         total = (total * 31 + n * i) % 1000003
         if n % 1000 == 0:
             progress[i] += 1
             for other in range(8):
-                seen[i][other] |= 0 < progress[other] < 60
+                seen[i][other] |= 0 < progress[other] < 240
     results[i] = total
 
 
 def alone(i):
     total = 0
-    for n in range(60000):
+    for n in range(240000):
         total = (total * 31 + n * i) % 1000003
     return total
 
@@ -34,7 +34,7 @@ for t in threads:
 for t in threads:
     t.join()
 assert results == [alone(i) for i in range(8)]
-assert progress == [60] * 8
+assert progress == [240] * 8
 assert any(seen[i][j] for i in range(8) for j in range(8) if i != j), "they ran one after the other"
 print("ok interleaved sums", results)
 
