@@ -91,7 +91,7 @@ programs! {
         threads { workers: &[2, 1] },
     }
     python Python {
-        compute { workers: &[1, 2] },
+        compute { workers: &[2] },
         executors,
         loops,
         processes,
