@@ -144,19 +144,27 @@ pub fn epoch() -> u32 {
     EPOCH.load(Ordering::Relaxed)
 }
 
-/// Whether a read would find nothing for sure: the last one drained a stream socket whose events have been watched since.
-pub fn is_drained(fd: i32) -> bool {
-    known_to_block(fd)
-        && RT.descriptors.get(fd).is_some_and(|d| d.drained.load(Ordering::Relaxed) && d.is_watched_stream())
+/// If a read would find nothing for sure, since the last one drained a stream socket whose events have been watched since:
+/// the count of events before that read. An event since then is found by it.
+pub fn drained_at(fd: i32) -> Option<u32> {
+    let d = RT.descriptors.get(fd)?;
+    let drained = known_to_block(fd) && d.drained.load(Ordering::Relaxed) && d.is_watched_stream();
+    drained.then(|| d.drained_at.load(Ordering::Relaxed))
 }
 
-/// A read took `got` of the `len` bytes it had room for.
-pub fn note_read(fd: i32, got: isize, len: usize) {
+/// A read took `got` of the `len` bytes it had room for; `seen` is the count of events before it.
+pub fn note_read(fd: i32, got: isize, len: usize, seen: u32) {
     if let Some(d) = RT.descriptors.get(fd)
         && d.is_watched_stream()
     {
+        d.drained_at.store(seen, Ordering::Relaxed);
         d.drained.store(got > 0 && (got as usize) < len, Ordering::Relaxed);
     }
+}
+
+/// How many events `fd` has had in the directions of `interest`; 0 if that is not known.
+pub fn events(fd: i32, interest: u32) -> u32 {
+    RT.descriptors.get(fd).map_or(0, |d| d.events(interest))
 }
 
 /// Whether the program made the descriptor non-blocking.

@@ -39,9 +39,22 @@ const SEND: How = How { interest: OUT, timeout: net::SO_SNDTIMEO_OLD };
 /// # Safety
 /// The current thread, inside the core; `op` is the program's call.
 unsafe fn until_ready(frame: &mut Frame, fd: i32, how: &How, op: &mut dyn FnMut(i32) -> isize) -> isize {
+    // SAFETY: the caller's.
+    unsafe { until_ready_since(frame, fd, how, op, &mut 0) }
+}
+
+/// As [`until_ready`]; `seen` becomes the count of events before the try that was the last.
+unsafe fn until_ready_since(
+    frame: &mut Frame,
+    fd: i32,
+    how: &How,
+    op: &mut dyn FnMut(i32) -> isize,
+    seen: &mut u32,
+) -> isize {
+    *seen = fd::events(fd, how.interest);
     let r = op(fd);
     // SAFETY: the caller's.
-    if r == AGAIN && !is_nonblocking(fd) { unsafe { keep_trying(frame, fd, how, None, op) } } else { r }
+    if r == AGAIN && !is_nonblocking(fd) { unsafe { keep_trying(frame, fd, how, None, op, seen) } } else { r }
 }
 
 /// The waiting half of [`until_ready`].
@@ -51,6 +64,7 @@ unsafe fn keep_trying(
     how: &How,
     deadline: Option<u64>,
     op: &mut dyn FnMut(i32) -> isize,
+    seen: &mut u32,
 ) -> isize {
     let t = current();
     let mut using = fd;
@@ -73,7 +87,7 @@ unsafe fn keep_trying(
                 }
             };
             let mut node = Node::new(t, ticket, how.interest);
-            match RT.descriptors.wait(&RT.reactor, using, &mut node) {
+            match RT.descriptors.wait(&RT.reactor, using, &mut node, Some(*seen)) {
                 Wait::Again => abandon(t, ticket),
                 Wait::Cannot(errno) => {
                     abandon(t, ticket);
@@ -103,6 +117,7 @@ unsafe fn keep_trying(
                 }
             }
         }
+        *seen = fd::events(using, how.interest);
         let r = op(using);
         if r != AGAIN {
             break r;
@@ -221,7 +236,7 @@ unsafe fn whole(
         let so_far = done;
         // SAFETY: the program's segments, walked from the first byte not yet written.
         let r = unsafe {
-            keep_trying(frame, fd, &SEND, None, &mut |fd| {
+            until_ready(frame, fd, &SEND, &mut |fd| {
                 let mut skip = so_far;
                 let mut i = 0;
                 while i < count && skip >= (*segments.add(i)).len {
@@ -284,12 +299,15 @@ unsafe fn receive_some(frame: &mut Frame, fd: i32, buffer: usize, len: usize) ->
     // SAFETY: the program's buffer.
     unsafe {
         let mut op = |fd| sys!(l::__NR_recvfrom, fd, buffer, len, net::MSG_DONTWAIT, 0, 0);
-        let r = if fd::is_drained(fd) {
-            keep_trying(frame, fd, &RECEIVE, Some(NEVER), &mut op)
-        } else {
-            until_ready(frame, fd, &RECEIVE, &mut op)
+        let mut seen = 0;
+        let r = match fd::drained_at(fd) {
+            Some(count) => {
+                seen = count;
+                keep_trying(frame, fd, &RECEIVE, Some(NEVER), &mut op, &mut seen)
+            }
+            None => until_ready_since(frame, fd, &RECEIVE, &mut op, &mut seen),
         };
-        fd::note_read(fd, r, len);
+        fd::note_read(fd, r, len, seen);
         r
     }
 }
@@ -304,7 +322,7 @@ unsafe fn rest(frame: &mut Frame, fd: i32, first: isize, buffer: usize, len: usi
         let so_far = done;
         // SAFETY: the program's buffer.
         let r = unsafe {
-            keep_trying(frame, fd, &SEND, None, &mut |fd| {
+            until_ready(frame, fd, &SEND, &mut |fd| {
                 sys!(l::__NR_sendto, fd, buffer + so_far, len - so_far, flags | net::MSG_DONTWAIT as usize, 0, 0)
             })
         };
@@ -418,13 +436,13 @@ pub unsafe fn send(frame: &mut Frame, number: u32, args: [usize; 6]) -> isize {
             return r;
         }
         let m = &*(args[1] as *const net::msghdr);
-        let (segments, count) = (m.msg_iov as *const Segment, m.msg_iovlen as usize);
+        let (segments, count) = (m.msg_iov as *const Segment, m.msg_iovlen);
         let total: usize = (0..count).map(|i| (*segments.add(i)).len).sum();
         if r >= 0 && r as usize >= total || r < 0 && r != AGAIN || is_nonblocking(fd) {
             return r;
         }
         if r == AGAIN {
-            let r = keep_trying(frame, fd, &SEND, None, &mut |fd| {
+            let r = until_ready(frame, fd, &SEND, &mut |fd| {
                 a[0] = fd as usize;
                 sys::syscall6(number as usize, a)
             });
@@ -528,7 +546,7 @@ pub unsafe fn accept(frame: &mut Frame, number: usize, args: [usize; 6]) -> isiz
             return sys::syscall6(number, args);
         }
         let mut nonblocking = None;
-        let r = until_ready(frame, fd, &RECEIVE, &mut |fd| {
+        until_ready(frame, fd, &RECEIVE, &mut |fd| {
             let mut a = args;
             a[0] = fd as usize;
             if !poll_now(fd, l::POLLIN) && !*nonblocking.get_or_insert_with(|| is_nonblocking(fd)) {
@@ -536,8 +554,7 @@ pub unsafe fn accept(frame: &mut Frame, number: usize, args: [usize; 6]) -> isiz
             }
             // Another acceptor may be faster; then this blocks, and the processor is handed on.
             calm(heddle_core::sched::blocking(|| sys::syscall6(number, a)))
-        });
-        r
+        })
     }
 }
 
@@ -566,7 +583,7 @@ pub unsafe fn connect(frame: &mut Frame, args: [usize; 6]) -> isize {
         if r != fail(e::EINPROGRESS) {
             return r;
         }
-        let r = keep_trying(frame, fd, &SEND, None, &mut |fd| {
+        let r = until_ready(frame, fd, &SEND, &mut |fd| {
             if !poll_now(fd, l::POLLOUT) {
                 return AGAIN;
             }

@@ -63,7 +63,7 @@ unsafe fn until_some(
                 let Some((fd, what)) = interest(i) else { continue };
                 let node = nodes.add(linked);
                 node.write(Node::new(t, ticket, what));
-                match RT.descriptors.wait(&RT.reactor, fd, node) {
+                match RT.descriptors.wait(&RT.reactor, fd, node, None) {
                     Wait::Linked => linked += 1,
                     // Always ready, or no descriptor at all: the next question tells.
                     Wait::Again => again = true,

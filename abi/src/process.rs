@@ -198,6 +198,7 @@ unsafe fn wait_readable(frame: &mut Frame, fd: i32) -> Result<(), isize> {
     // SAFETY: the current thread, inside the core; the node is left before its frame ends.
     unsafe {
         loop {
+            let seen = crate::fd::events(fd, IN);
             let mut p = l::pollfd { fd, events: l::POLLIN as i16, revents: 0 };
             if sys!(l::__NR_poll, &mut p as *mut _, 1, 0) > 0 {
                 return Ok(());
@@ -209,7 +210,7 @@ unsafe fn wait_readable(frame: &mut Frame, fd: i32) -> Result<(), isize> {
                 continue;
             };
             let mut node = Node::new(t, ticket, IN);
-            match RT.descriptors.wait(&RT.reactor, fd, &mut node) {
+            match RT.descriptors.wait(&RT.reactor, fd, &mut node, Some(seen)) {
                 Wait::Linked => {
                     let reason = park(t, ticket, NEVER, State::Child);
                     RT.descriptors.leave(&mut node);

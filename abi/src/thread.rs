@@ -209,7 +209,7 @@ unsafe fn robust_list(t: *mut Thread) {
 unsafe fn dead_owner(address: usize, inherits: bool, tid: u32, pending: bool) {
     // SAFETY: a mutex of the thread; `load` survives a bad address.
     unsafe {
-        if address % 4 != 0 || signal::load(address).is_none() {
+        if !address.is_multiple_of(4) || signal::load(address).is_none() {
             return;
         }
         let word = &*(address as *const AtomicU32);

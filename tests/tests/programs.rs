@@ -69,6 +69,7 @@ programs! {
         stack_attr,
         stack_slabs { workers: &[2, 1, 4] },
         stdio_many,
+        stream_end,
         thread_limits,
         transfers { workers: &[2, 1] },
         vector_regs { workers: &[2, 1, 4] },

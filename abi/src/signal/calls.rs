@@ -95,7 +95,7 @@ pub unsafe fn sigaltstack(t: *mut Thread, frame: &Frame, args: [usize; 6]) -> is
         if args[1] != 0 {
             *(args[1] as *mut Stack) = Stack {
                 base: alt.base,
-                flags: if alt.size == 0 { SS_DISABLE } else { i32::from(on) * SS_ONSTACK | alt.flags as i32 },
+                flags: if alt.size == 0 { SS_DISABLE } else { (i32::from(on) * SS_ONSTACK) | alt.flags as i32 },
                 size: alt.size,
             };
         }

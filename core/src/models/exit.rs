@@ -115,3 +115,28 @@ fn joiner_frees_the_stack_and_a_creator_takes_the_block() {
         creator.join().unwrap();
     });
 }
+
+/// Two threads that are leaving, each made runnable already and picked by the other's worker.
+#[test]
+fn two_workers_pick_each_others_thread() {
+    loom::model(|| {
+        let contexts = Arc::new([Context::running(), Context::running()]);
+        let worker = |me: usize, contexts: &[Context; 2]| {
+            let (t, next) = (&contexts[me], &contexts[1 - me]);
+            // `leave`: one turn for the next, then by way of the scheduler. Acquire: as in try_take_context. pairs: on_cpu
+            if next.on_cpu.load(Ordering::Acquire) == 0 {
+                t.leave();
+                next.arrive();
+            } else {
+                t.leave();
+                next.arrive(); // on the scheduler's stack
+            }
+        };
+        let other = thread::spawn({
+            let contexts = contexts.clone();
+            move || worker(1, &contexts)
+        });
+        worker(0, &contexts);
+        other.join().unwrap();
+    });
+}

@@ -1,14 +1,17 @@
 //! Descriptors: what is known of each, and the threads parked on it.
 //!
 //! # Protocol
-//! * A thread tries its operation; on EAGAIN it calls [`Descriptors::wait`]: under the descriptor's lock, if an event came
-//!   since the flag was last taken, the flag is cleared and the thread tries again; else its node is linked and it parks.
-//! * An event: under the lock, every waiter whose interest it touches is unlinked and claimed; a direction without a
-//!   waiter gets its flag set.
+//! * A thread samples the descriptor's count of events, then tries its operation; on EAGAIN it calls
+//!   [`Descriptors::wait`] with the sample: under the descriptor's lock, if the count has moved on, it tries again; else its
+//!   node is linked and it parks.
+//! * An event: under the lock, the count moves on, and every waiter whose interest the event touches is unlinked and claimed.
 //!
 //! No readiness is lost: the descriptor is registered before the lock is taken (registration reports present
 //! readiness as an event). Data that arrives after the failed try raises an event, which comes either before the lock is
-//! taken (the flag is set: try again) or after (the node is there). A flag left over costs one try.
+//! taken (the count has moved on since the sample, which was before the try) or after (the node is there).
+//!
+//! Rejected: a flag that an event sets when nobody waits. Two readers, or a reader and a poll, share it: an event that
+//! served one of them left nothing for the other, which was between its EAGAIN and its wait.
 
 use super::Reactor;
 use crate::lock::SpinLock;
@@ -56,8 +59,6 @@ impl Node {
 
 struct Waiters {
     head: *mut Node,
-    /// Directions that became ready with nobody waiting.
-    ready: u32,
     /// Told apart from earlier descriptors of the same number.
     generation: u32,
     registered: bool,
@@ -75,6 +76,10 @@ pub struct Descriptor {
     pub kept: AtomicBool,
     /// Cleared with the kind.
     pub flags: AtomicU8,
+    /// Events so far, of the directions [`IN`] and [`OUT`].
+    counts: [AtomicU32; 2],
+    /// `events(IN)` before the read that drained the descriptor; see `drained`.
+    pub drained_at: AtomicU32,
     /// The last read took less than it had room for. Cleared when the descriptor is forgotten.
     pub drained: AtomicBool,
     /// A stream socket.
@@ -88,6 +93,19 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
+    /// How many events there have been in the directions of `interest`. To be sampled before an operation is tried, and
+    /// given to [`Descriptors::wait`].
+    #[inline]
+    pub fn events(&self, interest: u32) -> u32 {
+        // Acquire: the try that follows is not earlier than the sample. pairs: fd.events
+        let count = |k: usize| self.counts[k].load(Ordering::Acquire);
+        match interest {
+            IN => count(0),
+            OUT => count(1),
+            _ => count(0).wrapping_add(count(1)),
+        }
+    }
+
     /// Whether this is a stream socket whose events are watched.
     #[inline]
     pub fn is_watched_stream(&self) -> bool {
@@ -141,13 +159,12 @@ impl Descriptors {
     ///
     /// # Safety
     /// `node` is not linked, stays where it is, and [`leave`](Self::leave) is called before it goes away.
-    pub unsafe fn wait(&self, reactor: &Reactor, fd: i32, node: *mut Node) -> Wait {
+    pub unsafe fn wait(&self, reactor: &Reactor, fd: i32, node: *mut Node, seen: Option<u32>) -> Wait {
         let Some(d) = self.get(fd) else { return Wait::Cannot(linux_raw_sys::errno::EBADF as i32) };
         let mut w = d.waiters.lock();
         if !w.registered {
             // Under the lock: the event of the registration waits for us, then sets the flag or finds our node.
             w.generation = w.generation.wrapping_add(1);
-            w.ready = 0;
             if let Err(e) = reactor.register(fd, fd as u64 | (w.generation as u64) << 32) {
                 return Wait::Cannot(e);
             }
@@ -158,9 +175,7 @@ impl Descriptors {
         }
         // SAFETY: the caller's node, unlinked.
         unsafe {
-            let interest = (*node).interest;
-            if w.ready & interest != 0 {
-                w.ready &= !interest;
+            if seen.is_some_and(|s| s != d.events((*node).interest)) {
                 return Wait::Again;
             }
             (*node).at.store(fd, Ordering::Relaxed);
@@ -209,8 +224,8 @@ impl Descriptors {
             // Before anybody is woken: from now on a short read does not mean that there is nothing more to read.
             d.ended.store(true, Ordering::Relaxed);
         }
-        let mut served = 0;
         let mut again = true;
+        let mut first = true;
         while again {
             again = false;
             let mut some = [core::ptr::null_mut(); 16];
@@ -219,6 +234,14 @@ impl Descriptors {
                 let mut w = d.waiters.lock();
                 if w.generation != generation {
                     return;
+                }
+                if first {
+                    // Release: whoever samples the count and then finds nothing to read will see that it moved on. Written
+                    // under the lock only. pairs: fd.events
+                    for (k, count) in d.counts.iter().enumerate() {
+                        count.store(count.load(Ordering::Relaxed).wrapping_add(ready >> k & 1), Ordering::Release);
+                    }
+                    first = false;
                 }
                 let mut node = w.head;
                 while !node.is_null() {
@@ -230,7 +253,6 @@ impl Descriptors {
                                 again = true;
                                 break;
                             }
-                            served |= (*node).interest;
                             let (thread, ticket) = ((*node).thread, (*node).ticket);
                             w.unlink(node);
                             let claimed = (*thread).park.claim(ticket, Reason::Woken);
@@ -243,9 +265,6 @@ impl Descriptors {
                         }
                         node = next;
                     }
-                }
-                if !again {
-                    w.ready |= ready & !served;
                 }
             }
             for &t in &some[..len] {
@@ -268,7 +287,6 @@ impl Descriptors {
         d.watched.store(false, Ordering::Relaxed);
         d.ended.store(false, Ordering::Relaxed);
         d.known.store(0, Ordering::Relaxed);
-        w.ready = 0;
         if !w.registered {
             return;
         }
@@ -284,7 +302,6 @@ impl Descriptors {
         let mut nw = new.waiters.lock();
         new.kept.store(true, Ordering::Relaxed);
         new.kind.store(1, Ordering::Relaxed);
-        nw.ready = 0;
         nw.generation = nw.generation.wrapping_add(1);
         nw.registered = reactor.register(copy, copy as u64 | (nw.generation as u64) << 32).is_ok();
         nw.head = w.head;
@@ -331,7 +348,6 @@ impl Descriptors {
                 w.registered = false;
                 d.watched.store(false, Ordering::Relaxed);
                 d.drained.store(false, Ordering::Relaxed);
-                w.ready = 0;
                 if d.kept.swap(false, Ordering::Relaxed) {
                     d.kind.store(0, Ordering::Relaxed);
                     // SAFETY: a duplicate of ours that no thread of this process waits on.

@@ -516,26 +516,41 @@ fn worth_a_look(then: u64) -> bool {
     ticks().wrapping_sub(then) > 40_000
 }
 
-/// Waits until a context that was seen in a queue has left its stack, and takes it.
+/// Turns that a context which is leaving its stack is worth waiting for: a switch takes a few dozen instructions.
+const LEAVING: u32 = 128;
+
+/// Takes a context that was seen in a queue if it leaves its stack soon. Returns whether it did.
 ///
 /// # Safety
 /// The caller took the context out of a queue.
 #[inline]
-unsafe fn take_context(context: *mut Context) {
-    let mut turns = 0u32;
+unsafe fn try_take_context(context: *mut Context) -> bool {
     // SAFETY: contexts live in control blocks or worker records, never unmapped.
     unsafe {
+        let mut turns = 0;
         // Acquire: the saved registers and the stack are visible. pairs with the store in `arch::switch`, a Release on
         // this architecture. pairs: on_cpu
         while (*context).on_cpu.load(Ordering::Acquire) != 0 {
             turns += 1;
-            if turns.is_multiple_of(128) {
-                crate::lock::yield_cpu();
-            } else {
-                core::hint::spin_loop();
+            if turns == LEAVING {
+                return false;
             }
+            core::hint::spin_loop();
         }
         // Relaxed: only we may run it now. The other end is in assembly. pairs: on_cpu
         (*context).on_cpu.store(1, Ordering::Relaxed);
+        true
+    }
+}
+
+/// Waits until a context that was seen in a queue has left its stack, and takes it. The caller is on a stack that nobody
+/// waits for, a scheduler's: two threads that wait for each other to leave would wait for ever.
+///
+/// # Safety
+/// The caller took the context out of a queue.
+unsafe fn take_context(context: *mut Context) {
+    // SAFETY: the caller's.
+    while !unsafe { try_take_context(context) } {
+        crate::lock::yield_cpu();
     }
 }

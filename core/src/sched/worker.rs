@@ -4,7 +4,7 @@
 //! A worker record is reached through GS base by the kernel thread it belongs to; other kernel threads touch only its
 //! atomic fields. The switching functions run inside the core, where no preemption happens.
 
-use super::{Processor, RT, take_context};
+use super::{Processor, RT, take_context, try_take_context};
 use crate::arch::{self, Context, EXTENDED_SIZE, Extended, fresh_context, switch, ticks};
 use crate::mem;
 use crate::park::Reason;
@@ -41,6 +41,8 @@ pub struct Worker {
     /// Not 0 while asleep in the reactor: no lock is held, nothing is half done.
     pub asleep: AtomicU8,
     scheduler: Context,
+    /// Picked by a thread that could not wait for it, for the scheduler to run. Null if none.
+    handed: *mut Thread,
     /// To be run after the next switch, on the new side: a thread's last act.
     last_act: Option<unsafe fn(*mut u8)>,
     last_act_of: *mut u8,
@@ -192,6 +194,12 @@ pub unsafe extern "C" fn sched_loop_entry(w: *mut u8) -> ! {
     unsafe {
         finish_switch();
         loop {
+            let handed = core::mem::replace(&mut (*w).handed, core::ptr::null_mut());
+            if !handed.is_null() {
+                take_context(&raw mut (*handed).context);
+                run(w, &raw mut (*w).scheduler, handed);
+                continue;
+            }
             if (*w).attention.load(Ordering::Relaxed) != 0 {
                 (RT.hooks().attend)(w);
             }
@@ -201,6 +209,7 @@ pub unsafe extern "C" fn sched_loop_entry(w: *mut u8) -> ! {
             }
             let p = &*(*w).processor;
             let Some(t) = pick(p).or_else(|| RT.idle(p)) else { continue };
+            take_context(&raw mut (*t).context);
             run(w, &raw mut (*w).scheduler, t);
         }
     }
@@ -246,12 +255,11 @@ unsafe fn look_around(p: &Processor) -> Option<*mut Thread> {
 /// Switches from `from`, the running context of this worker, to thread `t`.
 ///
 /// # Safety
-/// `t` was taken out of a queue.
+/// `t` was taken out of a queue and its context taken.
 #[inline]
 unsafe fn run(w: *mut Worker, from: *mut Context, t: *mut Thread) {
     // SAFETY: `t` is ours to run; the record is our own.
     unsafe {
-        take_context(&raw mut (*t).context);
         let p = &*(*w).processor;
         p.tick.store(p.tick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         p.counters.switches.add(1);
@@ -299,8 +307,11 @@ unsafe fn leave() {
         };
         match next {
             Some(next) if next == t => {} // woken before it left
-            Some(next) => run(w, &raw mut (*t).context, next),
-            None => {
+            Some(next) if try_take_context(&raw mut (*next).context) => run(w, &raw mut (*t).context, next),
+            // `next` is still on its way off another worker, which may have picked `t` and be waiting for us in turn. So we
+            // wait for it with `t`'s stack left: nobody waits for a scheduler's context.
+            next => {
+                (*w).handed = next.unwrap_or(core::ptr::null_mut());
                 (*w).current = core::ptr::null_mut();
                 take_context(&raw mut (*w).scheduler);
                 switch(&raw mut (*t).context, &raw mut (*w).scheduler);

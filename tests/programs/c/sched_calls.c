@@ -45,13 +45,6 @@ static void *body(void *argument) {
   CHECK(CPU_COUNT(&cpus) >= 1 && CPU_EQUAL(&cpus, &also));
   OK(pthread_getaffinity_np(threads[other], sizeof also, &also));
   CHECK(CPU_EQUAL(&cpus, &also));
-  pthread_barrier_wait(&barrier); /* before names change */
-  snprintf(expected, sizeof expected, "named by %d", id);
-  OK(pthread_setname_np(threads[other], expected));
-  pthread_barrier_wait(&barrier);
-  snprintf(expected, sizeof expected, "named by %d", (id + THREADS - 1) % THREADS);
-  OK(pthread_getname_np(pthread_self(), name, sizeof name));
-  CHECK(strcmp(name, expected) == 0);
   pthread_barrier_wait(&barrier);
   return 0;
 }
