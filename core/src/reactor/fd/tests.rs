@@ -37,20 +37,24 @@ impl World {
         self.reader.as_raw_fd()
     }
 
-    fn wait(&self, fd: i32, interest: u32) -> (Parked, Wait) {
+    fn wait(&self, fd: i32, interest: u32, seen: Option<u32>) -> (Parked, Wait) {
         let thread = self.threads.allocate().unwrap();
         // SAFETY: a block of the table; the node is boxed and is left or unlinked before it goes.
         unsafe {
             let ticket = (*thread).park.open();
             let mut node = std::boxed::Box::new(Node::new(thread, ticket, interest));
-            let did = self.descriptors.wait(&self.reactor, fd, &mut *node);
+            let did = self.descriptors.wait(&self.reactor, fd, &mut *node, seen);
             (Parked { thread, ticket, node }, did)
         }
     }
 
+    fn events(&self, fd: i32, interest: u32) -> u32 {
+        self.descriptors.get(fd).unwrap().events(interest)
+    }
+
     /// A thread that parks.
     fn parked(&self, fd: i32, interest: u32) -> Parked {
-        let (parked, did) = self.wait(fd, interest);
+        let (parked, did) = self.wait(fd, interest, Some(self.events(fd, interest)));
         assert_eq!(did, Wait::Linked);
         parked
     }
@@ -97,15 +101,30 @@ fn an_event_wakes_the_waiters_of_its_direction() {
 }
 
 #[test]
-fn an_event_without_a_waiter_is_remembered_once() {
+fn an_event_after_the_sample_is_not_slept_through() {
     let mut w = World::new();
     let mut p = w.parked(w.fd(), IN);
     w.leave(&mut p);
+    let seen = w.events(w.fd(), IN);
     w.writer.write_all(b"x").unwrap();
     assert_eq!(w.poll(), []);
-    assert_eq!(w.wait(w.fd(), IN).1, Wait::Again);
+    assert_eq!(w.wait(w.fd(), IN, Some(seen)).1, Wait::Again);
     let mut p = w.parked(w.fd(), IN);
     w.leave(&mut p);
+}
+
+#[test]
+fn an_event_that_served_another_is_not_slept_through() {
+    let mut w = World::new();
+    let served = w.parked(w.fd(), IN);
+    let mut late = w.parked(w.fd(), IN);
+    // SAFETY: a block of the table.
+    assert!(unsafe { (*late.thread).park.claim(late.ticket, Reason::Timeout) });
+    let seen = w.events(w.fd(), IN);
+    w.writer.write_all(b"x").unwrap();
+    assert_eq!(w.poll(), [served.thread]);
+    w.leave(&mut late);
+    assert_eq!(w.wait(w.fd(), IN, Some(seen)).1, Wait::Again);
 }
 
 #[test]
@@ -178,9 +197,9 @@ fn a_waiter_keeps_the_file_that_the_program_closes() {
 fn what_cannot_be_watched_is_refused() {
     let w = World::new();
     let file = File::open("/proc/self/exe").unwrap();
-    assert_eq!(w.wait(file.as_raw_fd(), IN).1, Wait::Cannot(linux_raw_sys::errno::EPERM as i32));
-    assert_eq!(w.wait(-1, IN).1, Wait::Cannot(linux_raw_sys::errno::EBADF as i32));
-    assert_eq!(w.wait(MAX as i32, IN).1, Wait::Cannot(linux_raw_sys::errno::EBADF as i32));
+    assert_eq!(w.wait(file.as_raw_fd(), IN, None).1, Wait::Cannot(linux_raw_sys::errno::EPERM as i32));
+    assert_eq!(w.wait(-1, IN, None).1, Wait::Cannot(linux_raw_sys::errno::EBADF as i32));
+    assert_eq!(w.wait(MAX as i32, IN, None).1, Wait::Cannot(linux_raw_sys::errno::EBADF as i32));
 }
 
 #[test]
