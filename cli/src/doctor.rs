@@ -97,7 +97,7 @@ fn machine(report: &mut Report, guards: &io::Result<()>) {
     report.row("kernel", name.release().to_string_lossy(), "");
     match probe::xsave() {
         Some((bytes, compact)) => {
-            let remark = if compact { "XSAVEC: only what is in use is saved" } else { "no XSAVEC: all of it is saved" };
+            let remark = if compact { "XSAVE and XSAVEC; XSAVE is used" } else { "XSAVE" };
             report.row("XSAVE area", format!("{bytes} bytes"), remark);
         }
         None => report.row("XSAVE area", "none", "only the SSE registers exist"),
