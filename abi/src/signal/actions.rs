@@ -34,6 +34,9 @@ static ALWAYS: AtomicBool = AtomicBool::new(false);
 
 /// Signals that the kernel must always hand to us: faults (the core probes addresses; stack overflows are named).
 const FAULTS: u64 = bit(l::SIGSEGV) | bit(l::SIGBUS);
+/// glibc's own signals, and our kick. `posix_spawn` starts programs with them ignored, and glibc's timer thread waits for
+/// the first all the same.
+const INTERNAL: u64 = bit(32) | bit(KICK);
 /// Signals that cannot be caught.
 const UNCATCHABLE: u64 = bit(l::SIGKILL) | bit(l::SIGSTOP);
 
@@ -62,7 +65,7 @@ unsafe fn kernel_action(signal: u32, new: Option<&Action>) -> Result<Action, i32
 unsafe fn apply(signal: u32, action: &Action) {
     let armed = action.handler > IGNORE
         || (action.handler == DEFAULT && (BLOCKED.load(Ordering::Relaxed) | FAULTS) & bit(signal) != 0)
-        || signal == KICK;
+        || INTERNAL & bit(signal) != 0;
     let told = if armed {
         ARMED.fetch_or(bit(signal), Ordering::Relaxed);
         kernel::our_action(action.flags)
@@ -93,7 +96,9 @@ pub unsafe fn take_over(blocked: u64) {
         unsafe {
             let Ok(old) = kernel_action(signal, None) else { continue };
             ACTIONS.lock().0[signal as usize] = old;
-            if old.handler > IGNORE || signal == KICK || (FAULTS | blocked) & bit(signal) != 0 && old.handler == DEFAULT
+            if old.handler > IGNORE
+                || INTERNAL & bit(signal) != 0
+                || (FAULTS | blocked) & bit(signal) != 0 && old.handler == DEFAULT
             {
                 apply(signal, &old);
             }
