@@ -231,7 +231,7 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
             l::__NR_rt_sigaction => signal::calls::sigaction(args),
             l::__NR_rt_sigprocmask => signal::calls::sigprocmask(t, args),
             l::__NR_rt_sigpending => signal::calls::sigpending(t, args),
-            l::__NR_rt_sigtimedwait => signal::calls::sigtimedwait(t, frame, args),
+            l::__NR_rt_sigtimedwait => signal::calls::sigtimedwait(t, args),
             l::__NR_rt_sigsuspend if args[1] == 8 => {
                 let mask = *(args[0] as *const u64);
                 signal::calls::suspend(t, frame, Some(mask))

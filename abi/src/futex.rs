@@ -150,7 +150,7 @@ pub unsafe fn clear_and_wake(address: usize) {
     }
 }
 
-/// Wakes everyone who waits on the word (robust lists).
+/// Wakes one waiter of the word (robust lists).
 pub fn wake_one(address: usize) {
     RT.futexes.wake(address, 1, ALL_BITS);
 }

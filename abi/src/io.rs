@@ -334,7 +334,7 @@ unsafe fn rest(frame: &mut Frame, fd: i32, first: isize, buffer: usize, len: usi
     done as isize
 }
 
-/// `readv`, `writev`, `preadv2`, `pwritev2` at the current position.
+/// `readv`, `writev`.
 ///
 /// # Safety
 /// The program's call.

@@ -10,7 +10,7 @@ use crate::wait::{NEVER, after, begin, e, fail, park};
 use core::sync::atomic::Ordering;
 use heddle_core::identity::{AltStack, SigInfo};
 use heddle_core::park::Reason;
-use heddle_core::sched::{RT, current};
+use heddle_core::sched::RT;
 use heddle_core::sys::{self, linux as l};
 use heddle_core::thread::{FIRST_TID, State, Thread};
 
@@ -219,7 +219,7 @@ pub unsafe fn sigqueueinfo(args: [usize; 6]) -> Option<isize> {
 ///
 /// # Safety
 /// The current thread; the program's arguments.
-pub unsafe fn sigtimedwait(t: *mut Thread, frame: &mut Frame, args: [usize; 6]) -> isize {
+pub unsafe fn sigtimedwait(t: *mut Thread, args: [usize; 6]) -> isize {
     let [set, info, timeout, size, ..] = args;
     if size != 8 {
         return fail(e::EINVAL);
@@ -261,7 +261,6 @@ pub unsafe fn sigtimedwait(t: *mut Thread, frame: &mut Frame, args: [usize; 6]) 
         if pending::deliverable(t) {
             (*t).attention.store(true, Ordering::Relaxed);
         }
-        let _ = frame;
         result
     }
 }
@@ -300,7 +299,6 @@ pub unsafe fn suspend(t: *mut Thread, frame: &mut Frame, mask: Option<u64>) -> i
         if mask.is_some() {
             set_mask(t, before);
         }
-        let _ = current();
         fail(e::EINTR)
     }
 }

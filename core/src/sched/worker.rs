@@ -522,7 +522,7 @@ unsafe fn wait_for_processor(w: *mut Worker) {
 /// Takes `p` away from a worker that is in the kernel and gives it to a spare or new worker. Returns whether it did.
 ///
 /// # Safety
-/// Called by the monitor, with signals blocked.
+/// Signals are blocked: called by the monitor, or by the holder itself once it has entered the kernel.
 pub(super) unsafe fn hand_off(p: &Processor) -> bool {
     let spare = {
         let mut spares = RT.spares.lock();
