@@ -10,7 +10,7 @@ use crate::time::{Timespec, read_timespec};
 use crate::wait::{NEVER, Next, abandon, after, at, begin, e, fail, interrupted, park};
 use core::sync::atomic::{AtomicU32, Ordering};
 use heddle_core::park::Reason;
-use heddle_core::sched::{RT, Sleeper, current};
+use heddle_core::sched::{self, RT, Sleeper, current};
 use heddle_core::sys::{self, linux as l};
 use heddle_core::thread::{State, Thread};
 use heddle_core::wait_table::{Waiter, Wakeable};
@@ -161,6 +161,8 @@ unsafe fn wait(frame: Option<&mut Frame>, address: usize, value: u32, bits: u32,
         return unsafe { wait_outside(address, value, bits, deadline) };
     };
     let t = current();
+    // SAFETY: the current thread.
+    unsafe { sched::waits_on(t, address) };
     loop {
         // SAFETY: the current thread, inside the core; the waiter outlives its link (it is left before the frame ends).
         unsafe {

@@ -63,6 +63,12 @@ impl<T> RunQueue<T> {
         self.head.load(Ordering::Relaxed) == self.tail.load(Ordering::Relaxed)
     }
 
+    /// How many have ever been taken out (wrapping): changes whenever another becomes the oldest.
+    #[inline]
+    pub fn taken(&self) -> u32 {
+        self.head.load(Ordering::Relaxed)
+    }
+
     /// Adds at the end. Owner only. Gives the item back when the ring is full.
     #[inline]
     pub fn push(&self, item: *mut T) -> Result<(), *mut T> {
@@ -76,6 +82,16 @@ impl<T> RunQueue<T> {
         // Release: publishes the slot, and all that the item's owner wrote to it. pairs: runq.tail
         self.tail.store(tail.wrapping_add(1), Ordering::Release);
         Ok(())
+    }
+
+    /// The oldest, which may be taken by others meanwhile.
+    #[inline]
+    pub fn oldest(&self) -> Option<*mut T> {
+        // Acquire: see the protocol, step 2. pairs: runq.head
+        let head = self.head.load(Ordering::Acquire);
+        // Acquire: the slots below tail are written. pairs: runq.tail
+        (self.tail.load(Ordering::Acquire) != head)
+            .then(|| self.slots[head as usize % CAPACITY].load(Ordering::Relaxed))
     }
 
     /// Takes the oldest. Anyone.
@@ -158,6 +174,16 @@ mod tests {
         }
         assert_eq!(queue.pop(), None);
         assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn looking_takes_nothing() {
+        let queue = filled(2);
+        assert_eq!((queue.oldest(), queue.oldest(), queue.taken()), (Some(item(0)), Some(item(0)), 0));
+        queue.pop();
+        assert_eq!((queue.oldest(), queue.taken()), (Some(item(1)), 1));
+        queue.pop();
+        assert_eq!((queue.oldest(), queue.taken()), (None, 2));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::lock::SpinLock;
 use crate::mem;
 use crate::park::ParkWord;
 use crate::timer::TimerNode;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Thread ids below this are the kernel's (`PID_MAX_LIMIT`).
 pub const FIRST_TID: u32 = 1 << 22;
@@ -55,6 +55,12 @@ pub struct Thread {
     pub timer: TimerNode,
     /// The processor whose heap holds the deadline.
     pub timer_home: u32,
+    /// It was woken alone by a thread whose worker it is left to until this time (`arch::ticks`).
+    pub warm_until: AtomicU64,
+    /// `arch::ticks` when another worker took it from the one it was woken on; 0: not since its last wait on a futex.
+    pub stolen_at: u64,
+    /// The futex it waited on last.
+    pub last_futex: usize,
     /// Keep the extended vector state when parking (the thread entered through a site that may hold some).
     pub extended: bool,
     /// The frame of the system call that the thread is in, for the ABI layer: where to go on if the call touches memory

@@ -26,8 +26,8 @@ pub const BUCKETS: usize = if cfg!(loom) { 2 } else { 4096 };
 pub trait Wakeable: Copy {
     /// Claims the wait; `false` if something else did. After `true`, [`run`](Self::run) will be called once.
     fn claim(&self) -> bool;
-    /// Makes the waiter run. Called without locks.
-    fn run(&self);
+    /// Makes the waiter run. Called without locks. `alone`: no other is woken with it.
+    fn run(&self, alone: bool);
 }
 
 /// One waiter on one address. Lives on the waiting thread's stack, pinned between `wait` and `leave`.
@@ -93,9 +93,10 @@ impl<W: Wakeable> Woken<W> {
         self.len += 1;
     }
     fn run(&mut self) {
+        let alone = self.len == 1;
         for w in self.some[..self.len].iter_mut() {
             if let Some(w) = w.take() {
-                w.run();
+                w.run(alone);
             }
         }
         self.len = 0;
@@ -316,7 +317,7 @@ impl<W: Wakeable> WaitTable<W> {
         decide(chosen.map(|c| (c, more)));
         drop(list);
         if let Some(c) = chosen {
-            c.run();
+            c.run(true);
         }
     }
 
@@ -480,7 +481,7 @@ mod tests {
             // SAFETY: fakes outlive the test's waiters.
             !unsafe { &*self.0 }.claimed.replace(true)
         }
-        fn run(&self) {
+        fn run(&self, _alone: bool) {
             // SAFETY: as above.
             unsafe { (*(*self.0).order).borrow_mut().push((*self.0).number) }
         }

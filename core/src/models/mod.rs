@@ -100,7 +100,7 @@ impl Wakeable for Sleeper {
         t.frame.with(|_| ()); // the waiter is linked, so its frame is there
         t.park.claim(self.1, Reason::Woken)
     }
-    fn run(&self) {
+    fn run(&self, _alone: bool) {
         // SAFETY: as above.
         unsafe { &*self.0 }.ready();
     }

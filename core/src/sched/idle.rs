@@ -15,6 +15,11 @@ const PATIENCE_MIN: u32 = 2;
 /// CPU for it.
 const RIPE: u64 = 1 << 17;
 
+/// Most ticks that a thread woken alone is left to its waker's worker (see `Sleepers::judge_theft`), about 1.6 ms.
+const WARM_MAX: u64 = 1 << 22;
+/// A stolen thread that waits again within so many ticks, about 0.4 ms, did little.
+const SHORT: u64 = 1 << 20;
+
 /// Least and most ticks between two unsure notifications, about 50 us and 5 ms.
 const PAUSE_MIN: u64 = 1 << 17;
 const PAUSE_MAX: u64 = 1 << 24;
@@ -28,6 +33,8 @@ pub struct Sleepers {
     last: AtomicU64,
     pause: AtomicU64,
     never_poll: AtomicBool,
+    /// How long a thread that was woken alone is left to its waker's worker, in ticks.
+    warmth: AtomicU64,
 }
 
 impl Default for Sleepers {
@@ -46,6 +53,7 @@ impl Sleepers {
             last: AtomicU64::new(0),
             pause: AtomicU64::new(PAUSE_MIN),
             never_poll: AtomicBool::new(false),
+            warmth: AtomicU64::new(RIPE),
         }
     }
 
@@ -106,6 +114,21 @@ impl Sleepers {
         }
     }
 
+    /// See the field.
+    #[inline]
+    pub(super) fn warmth(&self) -> u64 {
+        self.warmth.load(Ordering::Relaxed)
+    }
+
+    /// A stolen thread waits on a futex after `ran` ticks. If it is the one it was woken from (`same`) and that was soon,
+    /// the thread shares a lock with those it was taken from, and two CPUs now pass the lock's cache line to and fro: such
+    /// threads are left alone for longer. Otherwise the theft let two CPUs work.
+    #[cold]
+    pub(super) fn judge_theft(&self, ran: u64, same: bool) {
+        let warmth = if same && ran < SHORT { (self.warmth() * 2).min(WARM_MAX) } else { RIPE };
+        self.warmth.store(warmth, Ordering::Relaxed);
+    }
+
     fn stop_searching(&self, rt: &Runtime, found: bool) {
         if found {
             self.pause.store(PAUSE_MIN, Ordering::Relaxed);
@@ -133,7 +156,8 @@ impl Runtime {
     }
 
     /// Takes threads from another processor. A single queued thread is probably the partner of the thread that runs there
-    /// and about to be run: it is left to its own worker for [`RIPE`] ticks. `Err(true)`: there is such a thread.
+    /// and about to be run: it is left to its own worker for [`RIPE`] ticks. So is a warm one (see `judge_theft`), and those
+    /// behind it. `Err(true)`: there is such a thread.
     fn steal(&self, p: &Processor) -> Result<*mut crate::thread::Thread, bool> {
         let others = self.processors();
         let start = (ticks() as usize) % others.len();
@@ -143,10 +167,17 @@ impl Runtime {
             if core::ptr::eq(victim, p) || victim.queue.is_empty() {
                 continue;
             }
+            let now = ticks();
+            // SAFETY: control blocks are never unmapped.
+            let warm = |t: *mut crate::thread::Thread| unsafe { (*t).warm_until.load(Ordering::Relaxed) };
+            if victim.queue.oldest().is_some_and(|t| (warm(t).wrapping_sub(now) as i64) > 0) {
+                unripe = true;
+                continue;
+            }
             if victim.queue.len() < 2 {
-                let (tick, now) = (victim.tick.load(Ordering::Relaxed), ticks());
-                if victim.watched.load(Ordering::Relaxed) != tick {
-                    victim.watched.store(tick, Ordering::Relaxed);
+                let taken = victim.queue.taken();
+                if victim.watched.load(Ordering::Relaxed) != taken {
+                    victim.watched.store(taken, Ordering::Relaxed);
                     victim.watched_since.store(now, Ordering::Relaxed);
                 }
                 if now.wrapping_sub(victim.watched_since.load(Ordering::Relaxed)) < RIPE {
@@ -155,6 +186,8 @@ impl Runtime {
                 }
             }
             if let Some(t) = victim.queue.steal_into(&p.queue) {
+                // SAFETY: taken out of the queue: ours until it runs.
+                unsafe { (*t).stolen_at = now };
                 p.counters.steals.add(1);
                 return Ok(t);
             }
@@ -282,5 +315,25 @@ impl Runtime {
         // SAFETY: as above.
         unsafe { self.expire_all() };
         Ok(message)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thefts_that_only_contend_become_rare() {
+        let s = Sleepers::new();
+        assert_eq!(s.warmth(), RIPE);
+        s.judge_theft(SHORT - 1, true);
+        assert_eq!(s.warmth(), 2 * RIPE, "came back to its lock at once");
+        (0..100).for_each(|_| s.judge_theft(0, true));
+        assert_eq!(s.warmth(), WARM_MAX, "bounded");
+        s.judge_theft(SHORT, true);
+        assert_eq!(s.warmth(), RIPE, "worked for a while");
+        s.judge_theft(0, true);
+        s.judge_theft(0, false);
+        assert_eq!(s.warmth(), RIPE, "waits for something else");
     }
 }

@@ -55,7 +55,7 @@ pub struct Processor {
     pub last_look: AtomicU64,
     /// Turns of polling before sleep that have paid off lately (see `idle`).
     pub patience: AtomicU32,
-    /// `tick` when a searcher first left a single queued thread alone, and `arch::ticks` of then.
+    /// The queue's `taken` when a searcher first left a single queued thread alone, and `arch::ticks` of then.
     pub watched: AtomicU32,
     /// See `watched`.
     pub watched_since: AtomicU64,
@@ -158,10 +158,15 @@ impl Wakeable for Sleeper {
             },
         }
     }
-    fn run(&self) {
+    fn run(&self, alone: bool) {
         match *self {
             // SAFETY: we claimed it.
-            Sleeper::Thread(t, _) => unsafe { ready(t) },
+            Sleeper::Thread(t, _) => unsafe {
+                if alone {
+                    (*t).warm_until.store(ticks().wrapping_add(RT.sleepers.warmth()), Ordering::Relaxed);
+                }
+                ready(t);
+            },
             Sleeper::Kernel(word) => {
                 // SAFETY: once the word is 2 the sleeper may leave its frame: the futex wake uses only the address, and
                 // a wake of an address nobody waits on does nothing.
@@ -473,6 +478,22 @@ pub unsafe fn ready(thread: *mut Thread) {
                 RT.sleepers.wake_if_needed(&RT, p.queue.len() > 1);
             }
             None => RT.inject(thread),
+        }
+    }
+}
+
+/// To be called when the current thread is about to wait on a futex: tells thieves whether taking it away paid off.
+///
+/// # Safety
+/// `thread` is the current thread.
+#[inline]
+pub unsafe fn waits_on(thread: *mut Thread, futex: usize) {
+    // SAFETY: the caller's.
+    unsafe {
+        let last = core::mem::replace(&mut (*thread).last_futex, futex);
+        if (*thread).stolen_at != 0 {
+            let since = core::mem::take(&mut (*thread).stolen_at);
+            RT.sleepers.judge_theft(ticks().wrapping_sub(since), last == futex);
         }
     }
 }
