@@ -14,8 +14,9 @@ use core::sync::atomic::{AtomicI32, Ordering};
 
 /// Marks the event of the wake-up descriptor.
 pub const WAKE: u64 = u64::MAX;
-/// Events taken per call.
-pub const BATCH: usize = 128;
+/// Events taken per call. Few, so that those behind a worker that the kernel keeps off its CPU are few: others can take what
+/// is left in the kernel.
+pub const BATCH: usize = 32;
 /// All that a descriptor is registered for.
 const INTEREST: u32 = l::EPOLLIN | l::EPOLLOUT | l::EPOLLRDHUP | l::EPOLLPRI | l::EPOLLET;
 

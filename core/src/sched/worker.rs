@@ -18,6 +18,8 @@ const STACK: usize = 64 * 1024;
 pub const SIGNAL_STACK: usize = 64 * 1024;
 /// Own work is put after injected threads, deadlines and the reactor once in so many switches.
 const FAIRNESS: u32 = 64;
+/// With more than that in its ring a worker takes no events off the reactor.
+const DEEP: usize = crate::reactor::BATCH;
 
 /// A kernel thread of ours. GS base points here; the assembly entry stubs know the first fields' offsets.
 #[repr(C)]
@@ -242,7 +244,10 @@ unsafe fn look_around(p: &Processor) -> Option<*mut Thread> {
         if p.timers.next() != crate::clock::NEVER {
             RT.expire(p, crate::clock::now());
         }
-        if !p.queue.is_empty() {
+        // A deep queue is left to shrink first: events wait in the order they came, where every worker finds them, and a
+        // ring that ran over would put new threads before old ones. Not for ever: some threads never stop yielding.
+        let deep = p.queue.len() > DEEP && !p.tick.load(Ordering::Relaxed).is_multiple_of(FAIRNESS * 16);
+        if !p.queue.is_empty() && !deep {
             let (_, message) = RT.poll_reactor(Some(0));
             if message {
                 RT.sleepers.message_taken(&RT);
