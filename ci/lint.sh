@@ -11,7 +11,7 @@ cargo clippy --workspace --all-targets -- -D warnings
 
 shellcheck .ci/run ci/*.sh
 
-for source in bench/programs/*.c ci/real/*.c; do
+for source in bench/programs/*.c ci/real/*.c tests/stress/*.c; do
     cc -std=gnu17 -O2 -Wall -Wextra -Werror -pthread -fopenmp -fsyntax-only "$source"
 done
 

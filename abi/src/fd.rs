@@ -257,3 +257,16 @@ pub unsafe fn close_range(first: u32, last: u32, flags: u32) -> isize {
     }
     call(from, last)
 }
+
+/// Whether `fd` is ready for some of `events` (POLLIN, POLLOUT ...) now, or is in error. An answer of EINTR, which the kernel
+/// may give even if it is not to wait, is no answer.
+pub fn is_ready(fd: i32, events: u32) -> bool {
+    let mut p = l::pollfd { fd, events: events as i16, revents: 0 };
+    loop {
+        // SAFETY: writes the local.
+        let r = unsafe { heddle_core::sys!(l::__NR_poll, &mut p as *mut _, 1, 0) };
+        if r != -(e::EINTR as isize) {
+            return r != 0;
+        }
+    }
+}

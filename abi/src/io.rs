@@ -135,12 +135,6 @@ fn calm(r: isize) -> isize {
     if r == fail(e::EINTR) && !unsafe { crate::signal::deliverable(current()) } { AGAIN } else { r }
 }
 
-fn poll_now(fd: i32, events: u32) -> bool {
-    let mut p = l::pollfd { fd, events: events as i16, revents: 0 };
-    // SAFETY: writes the local.
-    unsafe { sys!(l::__NR_poll, &mut p as *mut _, 1, 0) != 0 }
-}
-
 /// A read-like or write-like call with a buffer list, on a descriptor that may wait.
 ///
 /// # Safety
@@ -197,7 +191,7 @@ unsafe fn vectored(
                 let mut op = |fd| {
                     let mut a = args;
                     a[0] = fd as usize;
-                    if poll_now(fd, events) {
+                    if fd::is_ready(fd, events) {
                         calm(heddle_core::sched::blocking(|| sys::syscall6(original, a)))
                     } else {
                         AGAIN
@@ -549,7 +543,7 @@ pub unsafe fn accept(frame: &mut Frame, number: usize, args: [usize; 6]) -> isiz
         until_ready(frame, fd, &RECEIVE, &mut |fd| {
             let mut a = args;
             a[0] = fd as usize;
-            if !poll_now(fd, l::POLLIN) && !*nonblocking.get_or_insert_with(|| is_nonblocking(fd)) {
+            if !fd::is_ready(fd, l::POLLIN) && !*nonblocking.get_or_insert_with(|| is_nonblocking(fd)) {
                 return AGAIN;
             }
             // Another acceptor may be faster; then this blocks, and the processor is handed on.
@@ -584,7 +578,7 @@ pub unsafe fn connect(frame: &mut Frame, args: [usize; 6]) -> isize {
             return r;
         }
         let r = until_ready(frame, fd, &SEND, &mut |fd| {
-            if !poll_now(fd, l::POLLOUT) {
+            if !fd::is_ready(fd, l::POLLOUT) {
                 return AGAIN;
             }
             let (mut error, mut size) = (0i32, 4u32);

@@ -30,6 +30,14 @@ unsafe fn until_some(
     deadline: u64,
     ask: &mut dyn FnMut() -> isize,
 ) -> isize {
+    // The kernel may answer EINTR even if it is not to wait, for a signal that is for another thread. One for this thread is
+    // found when the wait begins.
+    let mut ask = || loop {
+        let r = ask();
+        if r != fail(e::EINTR) {
+            break r;
+        }
+    };
     let r = ask();
     if r != 0 || deadline == 0 {
         return r;

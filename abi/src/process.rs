@@ -199,8 +199,7 @@ unsafe fn wait_readable(frame: &mut Frame, fd: i32) -> Result<(), isize> {
     unsafe {
         loop {
             let seen = crate::fd::events(fd, IN);
-            let mut p = l::pollfd { fd, events: l::POLLIN as i16, revents: 0 };
-            if sys!(l::__NR_poll, &mut p as *mut _, 1, 0) > 0 {
+            if crate::fd::is_ready(fd, l::POLLIN) {
                 return Ok(());
             }
             let Some(ticket) = begin(t) else {

@@ -59,6 +59,7 @@ programs! {
         sem { workers: &[2, 1] },
         signals_direct { workers: &[2, 1] },
         signals_eintr { workers: &[2, 1] },
+        signals_elsewhere { workers: &[2, 1] },
         signals_fault { workers: &[2, 1] },
         signals_process { workers: &[2, 1] },
         sleep { workers: &[2, 1] },
