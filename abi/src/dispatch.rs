@@ -4,7 +4,7 @@ use crate::entry::Frame;
 use crate::sites::{DONE, RAW_PLAIN, RAW_POST};
 use crate::thread::CloneArgs;
 use crate::wait::{Next, e, fail, interrupted};
-use crate::{fd, futex, io, memory, poll, process, signal, start, thread, time};
+use crate::{credentials, fd, futex, io, memory, poll, process, signal, start, thread, time};
 use core::sync::atomic::Ordering;
 use heddle_core::sched::{self, RT, worker};
 use heddle_core::sys::{self, linux as l};
@@ -344,6 +344,19 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                 fail(e::EPERM)
             }
             l::__NR_prctl => thread::prctl(t, args),
+            l::__NR_setuid
+            | l::__NR_setgid
+            | l::__NR_setreuid
+            | l::__NR_setregid
+            | l::__NR_setresuid
+            | l::__NR_setresgid
+            | l::__NR_setfsuid
+            | l::__NR_setfsgid => credentials::set_ids(number, args),
+            l::__NR_setgroups => credentials::set_groups(args),
+            l::__NR_capget | l::__NR_capset => credentials::capabilities(t, number, args),
+            l::__NR_seccomp => credentials::seccomp(args),
+            l::__NR_personality | l::__NR_landlock_restrict_self => credentials::alike(number, args),
+            l::__NR_unshare | l::__NR_setns => credentials::separate(number, args),
             _ if is_quick(number) => sys::syscall6(number as usize, args),
             _ => blocking(frame, number as usize, args, restarts(number)),
         })

@@ -10,6 +10,7 @@ extern crate alloc;
 extern crate heddle_core;
 
 pub mod cpus;
+pub mod credentials;
 pub mod dispatch;
 pub mod entry;
 pub mod fd;

@@ -122,6 +122,7 @@ unsafe fn take_over(mask: u64) -> Result<*mut Thread, i32> {
         id.robust_head = head;
         id.clear_tid = clear_tid_address(pid as u32);
         heddle_core::sys!(l::__NR_prctl, linux_raw_sys::prctl::PR_GET_NAME, id.name.as_mut_ptr());
+        crate::credentials::take_over();
         (*main).thread_pointer = arch::thread_pointer();
         let options = Options {
             workers: match WORKERS.load(Ordering::Relaxed) {

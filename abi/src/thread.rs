@@ -273,7 +273,8 @@ pub unsafe fn prctl(t: *mut Thread, args: [usize; 6]) -> isize {
                 *(args[1] as *mut [u8; 16]) = (*t).identity.name;
                 0
             }
-            _ => heddle_core::sys::syscall6(l::__NR_prctl as usize, args),
+            _ => crate::credentials::prctl(args)
+                .unwrap_or_else(|| heddle_core::sys::syscall6(l::__NR_prctl as usize, args)),
         }
     }
 }

@@ -32,6 +32,7 @@ programs! {
         cond { workers: &[2, 1, 4] },
         constructors { workers: &[2, 1] },
         create_join_storm { workers: &[2, 1, 4] },
+        credentials { workers: &[2, 1, 4] },
         dlopen_tls { shared: &["dlopen_tls_lib"] },
         epoll { workers: &[2, 1] },
         eventfd_timerfd,

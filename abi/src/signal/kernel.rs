@@ -237,6 +237,7 @@ unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UC
             return;
         }
         if signal == KICK {
+            heddle_core::sched::RT.errands.attend(&(*w).errand);
             (*context).mask = base_mask();
         }
         let t = (*w).current;

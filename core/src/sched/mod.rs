@@ -5,12 +5,14 @@
 //! counters. There are as many processors as CPUs the process may use; a worker needs one to run threads, and loses it
 //! when it is stuck in the kernel while there is work (hand-off).
 
+mod errand;
 mod holder;
 mod idle;
 mod monitor;
 mod sleepers;
 mod worker;
 
+pub use errand::{Call, Errands};
 pub use holder::Holder;
 pub use idle::Sleepers;
 pub use monitor::Monitor;
@@ -103,6 +105,8 @@ pub struct Runtime {
     pub sleepers: Sleepers,
     /// The watchdog.
     pub monitor: Monitor,
+    /// What all kernel threads have to do.
+    pub errands: Errands,
     /// The epoll instance.
     pub reactor: Reactor,
     /// Threads parked on descriptors.
@@ -131,6 +135,7 @@ pub static RT: Runtime = Runtime {
     worker_cap: AtomicU32::new(4096),
     sleepers: Sleepers::new(),
     monitor: Monitor::new(),
+    errands: Errands::new(),
     reactor: Reactor::new(),
     descriptors: Descriptors::new(),
     futexes: WaitTable::new(),
@@ -291,6 +296,7 @@ impl Runtime {
             }
             self.sleepers.reset();
             self.monitor.reset();
+            self.errands.reset();
             self.futexes.reset();
             self.threads.reset();
             self.descriptors.reset(crate::reactor::fd::MAX as i32);

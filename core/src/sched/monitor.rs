@@ -9,7 +9,7 @@ use super::{MAX_PROCESSORS, RT, worker};
 use crate::clock;
 use crate::mem;
 use crate::sys::linux as l;
-use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 const STACK: usize = 64 * 1024;
 /// Shortest and longest pause between two looks, in nanoseconds.
@@ -28,6 +28,8 @@ pub struct Monitor {
     slice: AtomicU64,
     doze: Doze,
     stack: AtomicU64,
+    /// The last errand it did.
+    pub errand: AtomicU32,
 }
 
 #[derive(Clone, Copy)]
@@ -41,7 +43,13 @@ struct Seen {
 impl Monitor {
     /// Not started.
     pub const fn new() -> Self {
-        Self { tid: AtomicI32::new(0), slice: AtomicU64::new(10_000_000), doze: Doze::new(), stack: AtomicU64::new(0) }
+        Self {
+            tid: AtomicI32::new(0),
+            slice: AtomicU64::new(10_000_000),
+            doze: Doze::new(),
+            stack: AtomicU64::new(0),
+            errand: AtomicU32::new(0),
+        }
     }
 
     /// The kernel's id of the monitor's thread.
@@ -66,6 +74,12 @@ impl Monitor {
     pub(super) fn reset(&self) {
         self.tid.store(0, Ordering::Relaxed);
         self.doze.reset();
+        self.errand.store(0, Ordering::Relaxed);
+    }
+
+    /// Ends its doze, so that it does an errand; otherwise it looks at its next turn.
+    pub(super) fn poke(&self) {
+        self.worker_wakes();
     }
 
     /// A worker that was counted asleep is awake again.
@@ -99,7 +113,10 @@ unsafe extern "C" fn monitor_start(seen: *mut u8) -> ! {
     loop {
         let ts = l::timespec { tv_sec: 0, tv_nsec: pause as i64 };
         // SAFETY: reads a local.
-        unsafe { sys!(l::__NR_nanosleep, &ts as *const _, 0) };
+        unsafe {
+            sys!(l::__NR_nanosleep, &ts as *const _, 0);
+            RT.errands.attend(&m.errand);
+        }
         let keeps = crate::stack::trim(clock::now());
         let n = RT.processors().len();
         if RT.sleepers.sleeping() as usize == n {
@@ -109,7 +126,7 @@ unsafe extern "C" fn monitor_start(seen: *mut u8) -> ! {
             if quiet >= QUIET {
                 // SAFETY: the word is ours.
                 m.doze.doze(
-                    || RT.sleepers.sleeping() as usize == n,
+                    || RT.sleepers.sleeping() as usize == n && !RT.errands.wait_for(&m.errand),
                     |word| unsafe {
                         sys!(l::__NR_futex, word.as_ptr(), l::FUTEX_WAIT | l::FUTEX_PRIVATE_FLAG, 1, 0, 0, 0);
                     },

@@ -53,6 +53,8 @@ pub struct Worker {
     /// A processor given to a spare worker.
     given: AtomicPtr<Processor>,
     next: *mut Worker,
+    /// The last errand it did.
+    pub errand: AtomicU32,
     /// The next in the list of all workers; written before the worker is listed.
     pub(super) next_of_all: *mut Worker,
 }
@@ -81,12 +83,19 @@ pub(super) fn my_processor() -> Option<&'static Processor> {
     unsafe { (*w).processor.as_ref() }
 }
 
-fn new_worker(p: Option<&Processor>) -> Result<*mut Worker, i32> {
-    // One mapping: record, signal stack, scheduler stack. Nothing guards them: the core's depth is bounded.
+/// A record. One mapping: record, signal stack, scheduler stack. Nothing guards them: the core's depth is bounded.
+fn new_record() -> Result<*mut Worker, i32> {
+    mem::map(4096 + SIGNAL_STACK + STACK).map(|base| base.cast())
+}
+
+/// Fills a record in.
+///
+/// # Safety
+/// A record that nobody uses and that has never been used.
+unsafe fn fill_in(w: *mut Worker, p: Option<&Processor>) {
     let size = 4096 + SIGNAL_STACK + STACK;
-    let base = mem::map(size)?;
-    let w: *mut Worker = base.cast();
-    // SAFETY: fresh zeroed memory of sufficient size; zero is valid for all fields but those written here.
+    let base: *mut u8 = w.cast();
+    // SAFETY: the caller's; zero is valid for all fields but those written here.
     unsafe {
         (*w).this = w;
         (*w).in_core = AtomicU8::new(1);
@@ -98,14 +107,21 @@ fn new_worker(p: Option<&Processor>) -> Result<*mut Worker, i32> {
     if let Some(p) = p {
         p.worker.store(w, Ordering::Relaxed);
     }
+}
+
+/// Adds a record to the list of all workers.
+///
+/// # Safety
+/// It is not listed.
+unsafe fn list(w: *mut Worker) {
     RT.workers.fetch_add(1, Ordering::Relaxed);
     let mut head = RT.all_workers.load(Ordering::Relaxed);
     loop {
-        // SAFETY: not listed yet.
+        // SAFETY: the caller's: nobody else looks at this field.
         unsafe { (*w).next_of_all = head };
         // Release: the record is written. pairs: rt.all_workers
         match RT.all_workers.compare_exchange(head, w, Ordering::Release, Ordering::Relaxed) {
-            Ok(_) => return Ok(w),
+            Ok(_) => return,
             Err(now) => head = now,
         }
     }
@@ -116,9 +132,11 @@ fn new_worker(p: Option<&Processor>) -> Result<*mut Worker, i32> {
 /// # Safety
 /// See `Runtime::start`.
 pub(super) unsafe fn adopt(main: *mut Thread, p: &Processor) -> Result<(), i32> {
-    let w = new_worker(Some(p))?;
+    let w = new_record()?;
     // SAFETY: the record is fresh; this kernel thread runs main.
     unsafe {
+        fill_in(w, Some(p));
+        list(w);
         (*w).current = main;
         (*main).worker.store(w.cast(), Ordering::Relaxed);
         (*w).tid.store(sys!(l::__NR_gettid) as i32, Ordering::Relaxed);
@@ -133,11 +151,29 @@ pub(super) unsafe fn adopt(main: *mut Thread, p: &Processor) -> Result<(), i32> 
 /// # Safety
 /// Signals are blocked in the caller (the new kernel thread inherits that), `p` is held by nobody.
 pub(super) unsafe fn spawn(p: Option<&Processor>) -> Result<(), i32> {
-    let w = new_worker(p)?;
+    // While an errand is under way a new kernel thread might be left out.
+    let Some(mut unused) = RT.errands.births() else { return Err(linux_raw_sys::errno::EAGAIN as i32) };
+    let w = match *unused {
+        0 => new_record()?,
+        record => record as *mut Worker,
+    };
+    *unused = w as usize;
     // The kernel thread starts at the foot of the scheduler's stack and goes on there.
     let top = w as usize + 4096 + SIGNAL_STACK + STACK;
-    // SAFETY: the stack is the new worker's own.
-    unsafe { spawn_kernel_thread(top as *mut u8, worker_start, w.cast()) }.map(|_| ())
+    // SAFETY: the record and the stack are the new worker's own: nobody else takes them while we have the lock. It is
+    // listed before the lock is given back.
+    unsafe {
+        fill_in(w, p);
+        if let Err(errno) = spawn_kernel_thread(top as *mut u8, worker_start, w.cast()) {
+            if let Some(p) = p {
+                p.worker.store(core::ptr::null_mut(), Ordering::Relaxed);
+            }
+            return Err(errno);
+        }
+        *unused = 0;
+        list(w);
+    }
+    Ok(())
 }
 
 /// Starts a kernel thread that shares everything with this process and calls `entry(argument)` on the given stack. It has
@@ -181,6 +217,8 @@ unsafe extern "C" fn worker_start(w: *mut u8) -> ! {
         arch::set_worker_pointer(w as usize);
         (*w).tid.store(sys!(l::__NR_gettid) as i32, Ordering::Relaxed);
         (*w).scheduler.on_cpu.store(1, Ordering::Relaxed);
+        // For a kick that was not sent since the record did not know our id. (If both missed it, the next kick comes.)
+        RT.errands.attend(&(*w).errand);
         (RT.hooks().worker_started)(&mut *w);
         sched_loop_entry(w.cast())
     }

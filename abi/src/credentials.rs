@@ -1,0 +1,321 @@
+//! User and group ids, capabilities, and what else the kernel keeps for each kernel thread and a program takes for its own
+//! for good: filters, no_new_privs, security bits.
+//!
+//! A user thread runs on any worker, so all kernel threads of ours have the same. A call that changes it is made by the
+//! caller's worker first, which tells whether it is allowed (all are in the same state, so all would get the same answer),
+//! then as an errand by all others, the monitor included. glibc has each thread repeat its `setuid` family; a repetition
+//! that changes nothing is known by that and ends there.
+
+use crate::report;
+use crate::signal;
+use crate::wait::{e, fail};
+use core::sync::atomic::{AtomicI32, Ordering};
+use heddle_core::mem;
+use heddle_core::sched::{Call, RT};
+use heddle_core::sys::{check, linux as l, syscall6};
+use heddle_core::thread::Thread;
+use linux_raw_sys::prctl as p;
+
+const SECCOMP_MODE_STRICT: u32 = 1;
+const SECCOMP_MODE_FILTER: u32 = 2;
+const SECCOMP_SET_MODE_STRICT: u32 = 0;
+const SECCOMP_SET_MODE_FILTER: u32 = 1;
+const SECCOMP_FILTER_FLAG_TSYNC: usize = 1;
+const SECCOMP_FILTER_FLAG_NEW_LISTENER: usize = 8;
+const SECCOMP_FILTER_FLAG_TSYNC_ESRCH: usize = 16;
+
+fn call(number: usize, a: [usize; 6]) -> Call {
+    [number, a[0], a[1], a[2], a[3], a[4], a[5]]
+}
+
+/// Kernel threads that were alike have become different: going on would be a hole. glibc ends such a process too.
+#[cold]
+fn inconsistent(number: usize, errno: i32) -> ! {
+    report::line(format_args!(
+        "system call {number} succeeded on one kernel thread and failed on another (error {errno}): the process ends"
+    ));
+    // SAFETY: the process is to end.
+    unsafe {
+        signal::actions::default(l::SIGABRT);
+        crate::process::end(134)
+    }
+}
+
+/// Has every kernel thread make the call, if it succeeds here and `changed` says so.
+///
+/// # Safety
+/// The current thread, inside the core; the call's pointers stay valid meanwhile.
+unsafe fn on_all(number: usize, args: [usize; 6], changed: impl FnOnce() -> bool) -> isize {
+    let own = || {
+        // SAFETY: the program's call.
+        let r = unsafe { syscall6(number, args) };
+        (r, (r >= 0 && changed()).then(|| call(number, args)))
+    };
+    // SAFETY: the caller's.
+    match unsafe { RT.errands.everywhere(own, signal::kernel::kick) } {
+        Ok(r) => r,
+        Err(errno) => inconsistent(number, errno),
+    }
+}
+
+/// What a call of the `setuid` family may change.
+#[derive(PartialEq, Eq)]
+struct Ids {
+    ids: [u32; 8],
+    capabilities: [u32; 6],
+}
+
+impl Ids {
+    fn now() -> Self {
+        const VERSION_3: u32 = 0x2008_0522;
+        let mut now = Self { ids: [0; 8], capabilities: [0; 6] };
+        let mut header = [VERSION_3, 0];
+        let id = now.ids.as_mut_ptr();
+        // SAFETY: writes the locals. An id of -1 changes nothing.
+        unsafe {
+            sys!(l::__NR_getresuid, id, id.add(1), id.add(2));
+            sys!(l::__NR_getresgid, id.add(3), id.add(4), id.add(5));
+            *id.add(6) = sys!(l::__NR_setfsuid, u32::MAX) as u32;
+            *id.add(7) = sys!(l::__NR_setfsgid, u32::MAX) as u32;
+            sys!(l::__NR_capget, header.as_mut_ptr(), now.capabilities.as_mut_ptr());
+        }
+        now
+    }
+}
+
+/// `setuid`, `setgid`, `setreuid`, `setregid`, `setresuid`, `setresgid`, `setfsuid`, `setfsgid`.
+///
+/// # Safety
+/// The current thread, inside the core.
+pub unsafe fn set_ids(number: u32, args: [usize; 6]) -> isize {
+    let before = Ids::now();
+    // SAFETY: the caller's; no pointers.
+    unsafe {
+        on_all(number as usize, args, || {
+            let changed = Ids::now() != before;
+            if changed {
+                DEATH_SIGNAL.store(0, Ordering::Relaxed); // the kernel forgets it
+            }
+            changed
+        })
+    }
+}
+
+/// Supplementary groups up to this number are compared; more are always set everywhere.
+const FEW: usize = 64;
+
+fn groups(list: &mut [u32; FEW]) -> Option<usize> {
+    // SAFETY: writes at most FEW words.
+    check(unsafe { sys!(l::__NR_getgroups, FEW, list.as_mut_ptr()) }).ok()
+}
+
+/// `setgroups`.
+///
+/// # Safety
+/// The current thread, inside the core; the program's arguments.
+pub unsafe fn set_groups(args: [usize; 6]) -> isize {
+    let number = l::__NR_setgroups as usize;
+    let mut copy = (core::ptr::null_mut::<u8>(), 0);
+    let own = || {
+        let (mut old, mut new) = ([0; FEW], [0; FEW]);
+        // SAFETY: the program's call; the copy is ours.
+        unsafe {
+            let before = groups(&mut old);
+            let r = syscall6(number, args);
+            if r < 0 {
+                return (r, None);
+            }
+            let after = groups(&mut new);
+            if before.is_some() && before == after && old == new {
+                return (r, None);
+            }
+            // All others set what this one has got: the program's list might change meanwhile.
+            let count = sys!(l::__NR_getgroups, 0, 0).max(0) as usize;
+            let size = (count * 4).max(4);
+            let mut a = args;
+            if let Ok(list) = mem::map(size) {
+                copy = (list, size);
+                sys!(l::__NR_getgroups, count, list);
+                (a[0], a[1]) = (count, list as usize);
+            }
+            (r, Some(call(number, a)))
+        }
+    };
+    // SAFETY: the caller's; the copy is used by nobody any more.
+    unsafe {
+        let r = RT.errands.everywhere(own, signal::kernel::kick);
+        if !copy.0.is_null() {
+            mem::unmap(copy.0, copy.1);
+        }
+        r.unwrap_or_else(|errno| inconsistent(number, errno))
+    }
+}
+
+/// `capget` and `capset`: the id of any thread of ours stands for the caller's kernel thread.
+///
+/// # Safety
+/// The current thread, inside the core; the program's arguments.
+pub unsafe fn capabilities(t: *mut Thread, number: u32, args: [usize; 6]) -> isize {
+    // SAFETY: the program's pointers; the copies live until all have made the call.
+    unsafe {
+        if args[0] == 0 {
+            return syscall6(number as usize, args);
+        }
+        let mut header = *(args[0] as *const [u32; 2]);
+        if header[1] == 0 || RT.threads.find(header[1]).is_none() {
+            if number == l::__NR_capget || header[1] != 0 {
+                return syscall6(number as usize, args);
+            }
+        } else if number == l::__NR_capset && header[1] != (*t).identity.tid.load(Ordering::Relaxed) {
+            return fail(e::EPERM);
+        }
+        header[1] = 0;
+        let mut a = args;
+        a[0] = header.as_mut_ptr() as usize;
+        if number == l::__NR_capget {
+            let r = syscall6(number as usize, a);
+            *(args[0] as *mut u32) = header[0]; // the version that the kernel prefers
+            return r;
+        }
+        let mut data = [0u32; 6];
+        const VERSION_1: u32 = 0x1998_0330;
+        if args[1] != 0 {
+            let words = if header[0] == VERSION_1 { 3 } else { 6 };
+            for (i, word) in data.iter_mut().take(words).enumerate() {
+                *word = *(args[1] as *const u32).add(i);
+            }
+            a[1] = data.as_ptr() as usize;
+        }
+        let r = on_all(number as usize, a, || true);
+        if r == fail(e::EINVAL) {
+            *(args[0] as *mut u32) = header[0];
+        }
+        r
+    }
+}
+
+/// The signal for the parent's death, which one worker has on behalf of the process.
+static DEATH_SIGNAL: AtomicI32 = AtomicI32::new(0);
+
+/// Notes what the main thread had set before it became one of ours.
+///
+/// # Safety
+/// On the process's only thread.
+pub unsafe fn take_over() {
+    let mut signal = 0i32;
+    // SAFETY: writes the local.
+    unsafe { sys!(l::__NR_prctl, p::PR_GET_PDEATHSIG, &mut signal as *mut _) };
+    DEATH_SIGNAL.store(signal, Ordering::Relaxed);
+}
+
+/// Those `prctl`s that change something which all kernel threads must have alike; `None`: not one of them.
+///
+/// # Safety
+/// The current thread, inside the core; the program's arguments.
+pub unsafe fn prctl(args: [usize; 6]) -> Option<isize> {
+    let number = l::__NR_prctl as usize;
+    // SAFETY: the program's call.
+    unsafe {
+        Some(match args[0] as u32 {
+            p::PR_SET_NO_NEW_PRIVS
+            | p::PR_SET_KEEPCAPS
+            | p::PR_SET_SECUREBITS
+            | p::PR_CAPBSET_DROP
+            | p::PR_SET_TSC
+            | p::PR_MCE_KILL
+            | p::PR_SET_SPECULATION_CTRL
+            | p::PR_SET_IO_FLUSHER => on_all(number, args, || true),
+            p::PR_CAP_AMBIENT if args[1] as u32 != p::PR_CAP_AMBIENT_IS_SET => on_all(number, args, || true),
+            p::PR_SET_SECCOMP => match args[1] as u32 {
+                SECCOMP_MODE_FILTER => seccomp([SECCOMP_SET_MODE_FILTER as usize, 0, args[2], 0, 0, 0]),
+                SECCOMP_MODE_STRICT => strict(),
+                _ => return None,
+            },
+            p::PR_SET_PDEATHSIG => {
+                // One kernel thread is enough, and more would be more than one signal; the others forget theirs.
+                let own = || {
+                    let r = syscall6(number, args);
+                    let others = call(number, [args[0], 0, 0, 0, 0, 0]);
+                    (r, (r >= 0).then_some(others))
+                };
+                match RT.errands.everywhere(own, signal::kernel::kick) {
+                    Ok(r) => {
+                        if r >= 0 {
+                            DEATH_SIGNAL.store(args[1] as i32, Ordering::Relaxed);
+                        }
+                        r
+                    }
+                    Err(errno) => inconsistent(number, errno),
+                }
+            }
+            p::PR_GET_PDEATHSIG => {
+                *(args[1] as *mut i32) = DEATH_SIGNAL.load(Ordering::Relaxed);
+                0
+            }
+            p::PR_SET_SYSCALL_USER_DISPATCH if args[1] != 0 => {
+                refuse("dispatch of system calls to the program (PR_SET_SYSCALL_USER_DISPATCH)", e::EINVAL)
+            }
+            _ => return None,
+        })
+    }
+}
+
+fn refuse(what: &str, errno: u32) -> isize {
+    report::line(format_args!("{what} for one thread is not possible with user threads: use --mode kernel"));
+    fail(errno)
+}
+
+/// Strict mode would end the process at the first wait of any thread.
+fn strict() -> isize {
+    refuse("seccomp's strict mode", e::EINVAL)
+}
+
+/// `seccomp`: a filter is for all kernel threads.
+///
+/// # Safety
+/// The current thread, inside the core; the program's arguments.
+pub unsafe fn seccomp(args: [usize; 6]) -> isize {
+    let mut a = args;
+    match args[0] as u32 {
+        SECCOMP_SET_MODE_STRICT if args[1] == 0 && args[2] == 0 => return strict(),
+        SECCOMP_SET_MODE_FILTER => {
+            a[1] |= SECCOMP_FILTER_FLAG_TSYNC;
+            if args[1] & SECCOMP_FILTER_FLAG_NEW_LISTENER != 0 {
+                a[1] |= SECCOMP_FILTER_FLAG_TSYNC_ESRCH; // the kernel wants it with a listener
+            }
+        }
+        _ => {}
+    }
+    // SAFETY: the program's call.
+    let r = unsafe { syscall6(l::__NR_seccomp as usize, a) };
+    // With TSYNC a positive result names a thread (here: of the program's own, not ours) that has another filter.
+    if a[1] != args[1] && r > 0 && args[1] & SECCOMP_FILTER_FLAG_NEW_LISTENER == 0 {
+        return fail(e::ESRCH);
+    }
+    r
+}
+
+/// `personality` and `landlock_restrict_self`.
+///
+/// # Safety
+/// The current thread, inside the core; the program's arguments.
+pub unsafe fn alike(number: u32, args: [usize; 6]) -> isize {
+    // SAFETY: the caller's.
+    unsafe { on_all(number as usize, args, || number != l::__NR_personality || args[0] as u32 != u32::MAX) }
+}
+
+/// `unshare` and `setns`: threads of ours share folder, descriptors and namespaces.
+///
+/// # Safety
+/// The current thread, inside the core; the program's arguments.
+pub unsafe fn separate(number: u32, args: [usize; 6]) -> isize {
+    const TABLES: usize = (l::CLONE_FS | l::CLONE_FILES | l::CLONE_SYSVSEM) as usize;
+    if number == l::__NR_unshare && args[0] & !TABLES == 0 && (RT.threads.live() == 1 || args[0] == 0) {
+        return 0; // nobody shares them
+    }
+    const WHOLE: usize = (l::CLONE_THREAD | l::CLONE_SIGHAND | l::CLONE_VM | l::CLONE_NEWUSER) as usize;
+    if number == l::__NR_unshare && args[0] & WHOLE != 0 {
+        return fail(e::EINVAL); // as always with more than one thread
+    }
+    refuse(if number == l::__NR_unshare { "unshare" } else { "setns" }, e::EPERM)
+}

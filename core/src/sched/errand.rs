@@ -1,0 +1,180 @@
+//! Errands: a system call that every kernel thread of ours makes, because the kernel keeps its effect for each of them
+//! while a program takes it for the process's (user ids and the like).
+//!
+//! # Protocol
+//! * `round` is odd while an errand is under way. The lock is held from before the first kernel thread makes the call until
+//!   after the last one has made it, and by whoever starts a kernel thread, from before its record is listed until the
+//!   kernel has made it.
+//! * A kernel thread that finds an odd round which is not its last one makes the call, then notes the round. Workers look
+//!   when they are kicked (in the handler, wherever they are: an errand is raw system calls only) and before they open
+//!   their signal mask for the first time; the monitor looks at each turn.
+//! * The sender waits until all listed workers and the monitor have noted the round.
+//!
+//! None is left out: a worker that is started while an errand is under way would need the lock; one that was started before
+//! is listed, or inherits from a creator that is itself waited for. The call's words do not change under a reader's eyes:
+//! who reads them has not noted the round, so the sender still waits.
+
+use super::{RT, worker};
+use crate::lock::{Guard, SpinLock};
+use crate::prim::fence;
+use crate::sys::{linux as l, syscall6};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
+
+/// A system call: its number and arguments.
+pub type Call = [usize; 7];
+
+/// How long the sender waits before it kicks again who has not done it, in nanoseconds. (A kick can be lost to the limit
+/// on queued signals.)
+const PATIENCE: i64 = 20_000_000;
+
+/// The errand under way, if there is one.
+pub struct Errands {
+    /// A record of a worker that the kernel refused to make, to be used for the next one.
+    lock: SpinLock<usize>,
+    round: AtomicU32,
+    /// Counts kernel threads that have made a call; the sender sleeps on it.
+    done: AtomicU32,
+    call: [AtomicUsize; 7],
+    /// The first error of another kernel thread.
+    failed: AtomicI32,
+}
+
+impl Errands {
+    /// Nothing to do.
+    pub const fn new() -> Self {
+        Self {
+            lock: SpinLock::new(0),
+            round: AtomicU32::new(0),
+            done: AtomicU32::new(0),
+            call: [const { AtomicUsize::new(0) }; 7],
+            failed: AtomicI32::new(0),
+        }
+    }
+
+    /// Forgets everything, in a forked child.
+    ///
+    /// # Safety
+    /// The caller is the only thread.
+    pub(super) unsafe fn reset(&self) {
+        // SAFETY: the caller's.
+        unsafe { self.lock.force_unlock() };
+        *self.lock.lock() = 0;
+        self.round.store(0, Ordering::Relaxed);
+    }
+
+    /// The right to start kernel threads, with room for a record that was not used; `None` while an errand is under way.
+    pub(super) fn births(&self) -> Option<Guard<'_, usize>> {
+        self.lock.try_lock()
+    }
+
+    /// Whether a kernel thread that noted `last` has something to do.
+    #[inline]
+    pub fn wait_for(&self, last: &AtomicU32) -> bool {
+        // Acquire: the call is written. pairs: errand.round
+        let round = self.round.load(Ordering::Acquire);
+        round % 2 == 1 && last.load(Ordering::Relaxed) != round
+    }
+
+    /// Makes the call of the errand under way, unless this kernel thread, whose last round is `last`, has done so.
+    ///
+    /// # Safety
+    /// `last` is the caller's own. Safe in signal handlers.
+    #[inline]
+    pub unsafe fn attend(&self, last: &AtomicU32) {
+        if self.wait_for(last) {
+            // SAFETY: the caller's.
+            unsafe { self.run(last) };
+        }
+    }
+
+    #[cold]
+    unsafe fn run(&self, last: &AtomicU32) {
+        let word = |i: usize| self.call[i].load(Ordering::Relaxed);
+        // SAFETY: the sender's call; it keeps what it points to until all have made it.
+        unsafe {
+            let r = syscall6(word(0), core::array::from_fn(|i| word(i + 1)));
+            if (-4095..0).contains(&r) {
+                let _ = self.failed.compare_exchange(0, r as i32, Ordering::Relaxed, Ordering::Relaxed);
+            }
+            // Release: the call is made. pairs: errand.done
+            last.store(self.round.load(Ordering::Relaxed), Ordering::Release);
+            self.done.fetch_add(1, Ordering::Relaxed);
+            sys!(l::__NR_futex, self.done.as_ptr(), l::FUTEX_WAKE | l::FUTEX_PRIVATE_FLAG, 1, 0, 0, 0);
+        }
+    }
+
+    /// Calls `own`, which does what the caller's kernel thread has to do and tells what all others have to do (`None`:
+    /// nothing) with the caller's result; returns when they have. Other errands and new kernel threads wait meanwhile.
+    /// `kick` interrupts the kernel thread of that id. Error: the first one of another kernel thread.
+    ///
+    /// # Safety
+    /// Inside the core on a worker, signals open; the call may be made by every kernel thread at any time.
+    pub unsafe fn everywhere<R>(&self, own: impl FnOnce() -> (R, Option<Call>), kick: fn(i32)) -> Result<R, i32> {
+        let _order = self.lock.lock();
+        let (result, call) = own();
+        let Some(call) = call else { return Ok(result) };
+        for (word, value) in self.call.iter().zip(call) {
+            word.store(value, Ordering::Relaxed);
+        }
+        self.failed.store(0, Ordering::Relaxed);
+        let round = self.round.load(Ordering::Relaxed).wrapping_add(1);
+        // SAFETY: our own record.
+        unsafe { (*worker()).errand.store(round, Ordering::Relaxed) };
+        // Release: the call is written. pairs: errand.round
+        self.round.store(round, Ordering::Release);
+        // SeqCst: the round is visible before the monitor's doze is looked at (`Monitor::poke`); the monitor says that it
+        // dozes, then looks at the round. pairs: monitor.sleep
+        fence(Ordering::SeqCst);
+        loop {
+            let seen = self.done.load(Ordering::Relaxed);
+            let mut all = true;
+            RT.for_each_worker(&mut |w| {
+                // Acquire: it has made the call. pairs: errand.done
+                if w.errand.load(Ordering::Acquire) != round {
+                    all = false;
+                    kick(w.tid.load(Ordering::Relaxed));
+                }
+            });
+            // Acquire: as above. pairs: errand.done
+            if RT.monitor.tid() != 0 && RT.monitor.errand.load(Ordering::Acquire) != round {
+                all = false;
+                RT.monitor.poke();
+            }
+            if all {
+                break;
+            }
+            // They answer one by one: wait until nobody has for a while, then look and kick again.
+            let mut last = seen;
+            loop {
+                let pause = l::timespec { tv_sec: 0, tv_nsec: PATIENCE };
+                // SAFETY: the word is ours; reads a local.
+                let r = unsafe {
+                    let wait = l::FUTEX_WAIT | l::FUTEX_PRIVATE_FLAG;
+                    sys!(l::__NR_futex, self.done.as_ptr(), wait, last, &pause as *const _, 0, 0)
+                };
+                let now = self.done.load(Ordering::Relaxed);
+                if r == -(linux_raw_sys::errno::ETIMEDOUT as isize) || self.complete(round) {
+                    break;
+                }
+                last = now;
+            }
+        }
+        self.round.store(round.wrapping_add(1), Ordering::Relaxed);
+        match self.failed.load(Ordering::Relaxed) {
+            0 => Ok(result),
+            error => Err(-error),
+        }
+    }
+
+    fn complete(&self, round: u32) -> bool {
+        let mut all = RT.monitor.tid() == 0 || RT.monitor.errand.load(Ordering::Relaxed) == round;
+        RT.for_each_worker(&mut |w| all &= w.errand.load(Ordering::Relaxed) == round);
+        all
+    }
+}
+
+impl Default for Errands {
+    fn default() -> Self {
+        Self::new()
+    }
+}
