@@ -4,7 +4,7 @@ use crate::entry::Frame;
 use crate::sites::{DONE, RAW_PLAIN, RAW_POST};
 use crate::thread::CloneArgs;
 use crate::wait::{Next, e, fail, interrupted};
-use crate::{credentials, fd, futex, io, memory, poll, process, signal, start, thread, time};
+use crate::{credentials, fd, futex, io, memory, poll, process, signal, start, task_files, thread, time};
 use core::sync::atomic::Ordering;
 use heddle_core::sched::{self, RT, worker};
 use heddle_core::sys::{self, linux as l};
@@ -279,6 +279,13 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
             }
             l::__NR_shmat => attach(args),
 
+            l::__NR_open | l::__NR_openat => {
+                let at = usize::from(number == l::__NR_openat);
+                match task_files::open(args[at], args[at + 1]) {
+                    Some(r) => r,
+                    None => blocking(frame, number as usize, args, restarts(number)),
+                }
+            }
             l::__NR_close => fd::close(args[0] as i32),
             l::__NR_close_range => fd::close_range(args[0] as u32, args[1] as u32, args[2] as u32),
             l::__NR_dup2 | l::__NR_dup3 => {

@@ -22,6 +22,8 @@ pub enum Kind {
     Poll = 4,
     /// A regular file, directory or disk: never waits long, or cannot be polled.
     Plain = 5,
+    /// The `comm` of a thread of ours: what is written is its name.
+    Name = 6,
 }
 
 /// The kind of `fd`, looked up once.
@@ -32,6 +34,7 @@ pub fn kind(fd: i32) -> Kind {
         3 => Kind::NoWait,
         4 => Kind::Poll,
         5 => Kind::Plain,
+        6 => Kind::Name,
         _ => look(fd),
     }
 }

@@ -282,6 +282,9 @@ pub unsafe fn simple(frame: &mut Frame, number: usize, args: [usize; 6], write: 
                 return rest(frame, fd, r, buffer, len, 0);
             }
         }
+        if write && fd::kind(fd) == Kind::Name {
+            return crate::task_files::write(fd, buffer, len);
+        }
         let segment = Segment { base: buffer, len };
         vectored(frame, fd, write, &segment, 1, number, args)
     }

@@ -24,6 +24,7 @@ pub mod signal;
 pub mod sites;
 pub mod start;
 pub mod stats;
+pub mod task_files;
 pub mod thread;
 pub mod time;
 pub mod vdso;

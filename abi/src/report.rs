@@ -38,7 +38,7 @@ pub fn raw(text: &[u8]) {
 
 fn name(t: *const Thread) -> ([u8; 16], usize) {
     // SAFETY: a live control block.
-    let n = unsafe { (*t).identity.name };
+    let n = unsafe { (*t).identity.name() };
     let len = n.iter().position(|&b| b == 0).unwrap_or(16);
     (n, len)
 }

@@ -121,7 +121,9 @@ unsafe fn take_over(mask: u64) -> Result<*mut Thread, i32> {
         heddle_core::sys!(l::__NR_get_robust_list, 0, &mut head as *mut _, &mut len as *mut _);
         id.robust_head = head;
         id.clear_tid = clear_tid_address(pid as u32);
-        heddle_core::sys!(l::__NR_prctl, linux_raw_sys::prctl::PR_GET_NAME, id.name.as_mut_ptr());
+        let mut name = [0u8; 16];
+        heddle_core::sys!(l::__NR_prctl, linux_raw_sys::prctl::PR_GET_NAME, name.as_mut_ptr());
+        id.set_name(name);
         crate::credentials::take_over();
         (*main).thread_pointer = arch::thread_pointer();
         let options = Options {

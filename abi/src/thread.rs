@@ -94,7 +94,7 @@ pub unsafe fn create(frame: &Frame, args: &CloneArgs) -> isize {
         let id = &mut (*t).identity;
         let tid = id.tid.load(Ordering::Relaxed);
         id.sig_mask.store((*parent).identity.sig_mask.load(Ordering::Relaxed), Ordering::Relaxed);
-        id.name = (*parent).identity.name;
+        id.set_name((*parent).identity.name());
         if args.stack_size != 0 {
             id.stack_base = args.stack as usize;
             id.stack_size = args.stack_size as usize;
@@ -263,14 +263,11 @@ pub unsafe fn prctl(t: *mut Thread, args: [usize; 6]) -> isize {
                         break;
                     }
                 }
-                (*t).identity.name = name;
-                if (*t).identity.tid.load(Ordering::Relaxed) == signal::kernel::process() as u32 {
-                    return heddle_core::sys::syscall6(l::__NR_prctl as usize, args);
-                }
+                crate::task_files::set_name(t, name);
                 0
             }
             linux_raw_sys::prctl::PR_GET_NAME => {
-                *(args[1] as *mut [u8; 16]) = (*t).identity.name;
+                *(args[1] as *mut [u8; 16]) = (*t).identity.name();
                 0
             }
             _ => crate::credentials::prctl(args)

@@ -4,7 +4,7 @@
 //! its creator before it first runs); the others are locked or atomic because other threads look at them.
 
 use crate::lock::SpinLock;
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// One queued signal: the kernel's 128-byte `siginfo_t`.
 pub type SigInfo = [u64; 16];
@@ -57,8 +57,8 @@ pub struct Identity {
     pub sig_queue: SpinLock<PendingSignals>,
     /// The alternate signal stack.
     pub alt_stack: AltStack,
-    /// The name set by `prctl(PR_SET_NAME)`, NUL-padded.
-    pub name: [u8; 16],
+    /// The name, NUL-padded, in two words: other threads may set it.
+    name: [AtomicU64; 2],
 }
 
 impl Identity {
@@ -78,8 +78,24 @@ impl Identity {
             sig_restore_mask_set: false,
             sig_queue: SpinLock::new(PendingSignals { queue: [[0; 16]; QUEUED], len: 0 }),
             alt_stack: AltStack { base: 0, size: 0, flags: 0 },
-            name: [0; 16],
+            name: [AtomicU64::new(0), AtomicU64::new(0)],
         }
+    }
+
+    /// The thread's name, NUL-padded. While somebody changes it, perhaps half the old and half the new one.
+    pub fn name(&self) -> [u8; 16] {
+        let mut name = [0; 16];
+        for (bytes, word) in name.chunks_exact_mut(8).zip(&self.name) {
+            bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        name
+    }
+
+    /// Names the thread; NUL-padded.
+    pub fn set_name(&self, name: [u8; 16]) {
+        let word = |i: usize| u64::from_ne_bytes(core::array::from_fn(|k| name[8 * i + k]));
+        self.name[0].store(word(0), Ordering::Relaxed);
+        self.name[1].store(word(1), Ordering::Relaxed);
     }
 }
 

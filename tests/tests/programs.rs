@@ -49,6 +49,7 @@ programs! {
         mutex_kinds { workers: &[2, 1, 4] },
         mutex_pi,
         mutex_robust { workers: &[2, 1] },
+        names { workers: &[2, 1] },
         once { workers: &[2, 1] },
         other_waits { workers: &[2, 1] },
         pipes { workers: &[2, 1] },

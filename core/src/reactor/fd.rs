@@ -90,6 +90,8 @@ pub struct Descriptor {
     watched: AtomicBool,
     /// The ABI layer's note of when it last asked about blocking; 0 = never.
     pub known: AtomicU32,
+    /// The ABI layer's note of the thread whose name the descriptor stands for.
+    pub names: AtomicU32,
 }
 
 impl Descriptor {
