@@ -21,11 +21,15 @@ enum Then {
 }
 use Then::{Plain, Post, Result};
 
-/// Called by the entry with the program's registers; returns what is to be added to the continuation.
+/// Called by the entry with the program's registers; returns what is to be added to the continuation. `in_core`: the call
+/// is the core's own, by way of a vDSO that asks the kernel for the time.
 ///
 /// # Safety
 /// Called by `entry::enter` only.
-pub unsafe extern "C" fn dispatch(frame: &mut Frame, extended: u64) -> usize {
+pub unsafe extern "C" fn dispatch(frame: &mut Frame, extended: u64, in_core: u64) -> usize {
+    if in_core != 0 {
+        return RAW_PLAIN;
+    }
     let w = worker();
     // SAFETY: our own record; the frame is the program's call.
     unsafe {
@@ -298,6 +302,12 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                 sys::syscall6(number as usize, args)
             }
             l::__NR_timer_create => thread::timer_create(args),
+            l::__NR_clock_gettime | l::__NR_clock_getres | l::__NR_clock_settime | l::__NR_clock_nanosleep
+                if let Some(of) = time::thread_clock(t, args[0]) =>
+            {
+                time::cpu_clock(frame, number, of, args)
+            }
+            l::__NR_getrusage if args[0] as i32 == 1 => time::thread_usage(t, args),
             l::__NR_sched_getaffinity
             | l::__NR_sched_setaffinity
             | l::__NR_sched_getscheduler

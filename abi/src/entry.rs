@@ -102,7 +102,9 @@ unsafe extern "C" fn enter_common() {
         // One of our workers? Then we are in the core from here on.
         "rdgsbase r11",
         "test r11, r11",
+        "mov r12d, 0",
         "jz 2f",
+        "movzx r12d, byte ptr gs:[8]",
         "mov byte ptr gs:[8], 1",
         "2: mov rbx, rsp",
         "sub rsp, 256",
@@ -125,6 +127,7 @@ unsafe extern "C" fn enter_common() {
         "movaps [rsp + 240], xmm15",
         "mov rdi, rbx",
         "mov rsi, rcx",
+        "mov rdx, r12",
         "call {dispatch}",
         "jmp {leave}",
         dispatch = sym crate::dispatch::dispatch,

@@ -293,7 +293,17 @@ unsafe fn stat(text: &mut Whole, t: *mut Thread, tid: u32) {
         let _ = write!(text, "{tid} (");
         text.name(t, false);
         text.put(if runs(t) { b") R " } else { b") S " });
-        text.put(buffer[..n].get(end + 4..).unwrap_or(b"\n"));
+        // What follows begins with the fourth field; the fourteenth and fifteenth are CPU times in hundredths.
+        let rest = buffer[..n].get(end + 4..).unwrap_or(b"\n");
+        for (i, field) in rest.split_inclusive(|&b| b == b' ').enumerate() {
+            match i + 4 {
+                14 => {
+                    let _ = write!(text, "{} ", heddle_core::sched::cpu_time(t) / 10_000_000);
+                }
+                15 => text.put(b"0 "),
+                _ => text.put(field),
+            }
+        }
     }
 }
 

@@ -346,8 +346,14 @@ pub fn timer_target(id: u32) -> Option<Option<*mut Thread>> {
 pub unsafe fn timer_create(args: [usize; 6]) -> isize {
     const SIGEV_SIGNAL: i32 = 0;
     const SIGEV_THREAD_ID: i32 = 4;
+    let mut args = args;
     // SAFETY: the program's pointers; struct sigevent is 64 bytes: value, signal, notify, thread id.
     unsafe {
+        match crate::time::thread_clock(current(), args[0]) {
+            Some(crate::time::Of::Thread(t)) => args[0] = sched::worker_clock(t) as usize,
+            Some(crate::time::Of::Nobody) => return fail(e::EINVAL),
+            None => {}
+        }
         if args[1] != 0 {
             let mut event = *(args[1] as *const [i32; 16]);
             if event[3] & SIGEV_THREAD_ID != 0 && RT.threads.find(event[4] as u32).is_some() {

@@ -2,11 +2,12 @@
 
 use crate::entry::Frame;
 use crate::wait::{NEVER, at, begin, e, fail, park};
+use core::sync::atomic::Ordering;
 use heddle_core::clock;
 use heddle_core::park::Reason;
-use heddle_core::sched::current;
+use heddle_core::sched::{self, RT, current};
 use heddle_core::sys::linux as l;
-use heddle_core::thread::State;
+use heddle_core::thread::{State, Thread};
 
 /// `struct timespec`.
 #[repr(C)]
@@ -56,6 +57,19 @@ pub unsafe fn sleep(frame: &mut Frame, clock_id: u32, absolute: bool, request: u
     };
     let now = clock::now();
     let deadline = if absolute { at(clock_id, ns) } else { now.saturating_add(ns) };
+    let mut left = 0;
+    // SAFETY: the caller's; the program's pointer.
+    unsafe {
+        let r = sleep_until(frame, deadline, &mut left);
+        if r != 0 && !absolute && remain != 0 {
+            (remain as *mut Timespec).write_unaligned(Timespec::from_ns(left));
+        }
+        r
+    }
+}
+
+/// Parks until the deadline or until a handler has run: EINTR, and `left` is what was left when the signal came.
+unsafe fn sleep_until(frame: &mut Frame, deadline: u64, left: &mut u64) -> isize {
     let t = current();
     // SAFETY: the current thread, inside the core.
     unsafe {
@@ -74,11 +88,7 @@ pub unsafe fn sleep(frame: &mut Frame, clock_id: u32, absolute: bool, request: u
                     if !crate::signal::deliverable(t) {
                         continue;
                     }
-                    // The rest is what the handler's caller sees.
-                    if !absolute && remain != 0 {
-                        let left = Timespec::from_ns(deadline.saturating_sub(clock::now()));
-                        (remain as *mut Timespec).write_unaligned(left);
-                    }
+                    *left = deadline.saturating_sub(clock::now());
                     if !crate::signal::deliver::deliver_some(frame) {
                         continue;
                     }
@@ -87,6 +97,128 @@ pub unsafe fn sleep(frame: &mut Frame, clock_id: u32, absolute: bool, request: u
             }
         }
     }
+}
+
+/// A thread's CPU clock as a system call names it.
+#[derive(Clone, Copy)]
+pub enum Of {
+    /// The clock of one of ours.
+    Thread(*mut Thread),
+    /// Of a thread that has ended, or never was.
+    Nobody,
+}
+
+/// Whose CPU clock `id` names, if it is a thread's that the kernel does not know.
+///
+/// # Safety
+/// `t` is the current thread.
+pub unsafe fn thread_clock(t: *mut Thread, id: usize) -> Option<Of> {
+    let id = id as i32;
+    if id == l::CLOCK_THREAD_CPUTIME_ID as i32 {
+        return Some(Of::Thread(t));
+    }
+    // Below zero: three bits of kind (4: a thread's; 3: a descriptor's), above them the complement of the id.
+    const THREAD: i32 = 4;
+    if id >= 0 || id & THREAD == 0 || id & 3 == 3 {
+        return None;
+    }
+    match !(id >> 3) as u32 {
+        0 => Some(Of::Thread(t)),
+        tid => match RT.threads.find(tid) {
+            Some(other) => Some(Of::Thread(other)),
+            None if tid >= heddle_core::thread::FIRST_TID => Some(Of::Nobody),
+            None => None, // a kernel thread, perhaps
+        },
+    }
+}
+
+/// `clock_gettime`, `clock_getres`, `clock_settime`, `clock_nanosleep` on a thread's CPU clock.
+///
+/// # Safety
+/// The current thread, inside the core; the program's arguments.
+pub unsafe fn cpu_clock(frame: &mut Frame, number: u32, of: Of, args: [usize; 6]) -> isize {
+    let Of::Thread(t) = of else { return fail(e::EINVAL) };
+    // SAFETY: the program's pointers; a control block.
+    unsafe {
+        match number {
+            l::__NR_clock_gettime => {
+                (args[1] as *mut Timespec).write_unaligned(Timespec::from_ns(sched::cpu_time(t)));
+                0
+            }
+            l::__NR_clock_getres => {
+                if args[1] != 0 {
+                    (args[1] as *mut Timespec).write_unaligned(Timespec::from_ns(1));
+                }
+                0
+            }
+            l::__NR_clock_settime => fail(e::EPERM),
+            _ if args[0] as i32 >= 0 => fail(e::EOPNOTSUPP),
+            _ if t == current() => fail(e::EINVAL),
+            _ => cpu_sleep(frame, t, args),
+        }
+    }
+}
+
+/// `clock_nanosleep` until another thread has used so much CPU time. It cannot use more than passes, so we sleep for what
+/// it lacks and look again.
+unsafe fn cpu_sleep(frame: &mut Frame, t: *mut Thread, args: [usize; 6]) -> isize {
+    let [_, flags, request, remain, ..] = args;
+    let ns = match read_timespec(request) {
+        Ok(Some(ns)) => ns,
+        Ok(None) => return fail(e::EFAULT),
+        Err(errno) => return errno,
+    };
+    let absolute = flags as u32 & l::TIMER_ABSTIME != 0;
+    // SAFETY: a control block; the current thread.
+    unsafe {
+        let tid = (*t).identity.tid.load(Ordering::Relaxed);
+        let target = if absolute { ns } else { sched::cpu_time(t).saturating_add(ns) };
+        loop {
+            let used = sched::cpu_time(t);
+            if used >= target {
+                return 0;
+            }
+            // At least so long that the thread is not kept from running by our looking.
+            let lacks = (target - used).clamp(100_000, 1_000_000_000);
+            let mut left = 0;
+            let r = sleep_until(frame, clock::now().saturating_add(lacks), &mut left);
+            if r != 0 {
+                if !absolute && remain != 0 {
+                    let left = Timespec::from_ns(target.saturating_sub(sched::cpu_time(t)));
+                    (remain as *mut Timespec).write_unaligned(left);
+                }
+                return r;
+            }
+            if RT.threads.find(tid) != Some(t) {
+                return 0; // it has ended
+            }
+        }
+    }
+}
+
+/// `getrusage(RUSAGE_THREAD)`: the thread's CPU time, divided as the worker's is; the rest is the worker's.
+///
+/// # Safety
+/// The current thread, inside the core; the program's arguments.
+pub unsafe fn thread_usage(t: *mut Thread, args: [usize; 6]) -> isize {
+    let mut usage = [0i64; 18];
+    // SAFETY: writes the local (144 bytes), then the program's.
+    unsafe {
+        let r = heddle_core::sys!(l::__NR_getrusage, args[0], usage.as_mut_ptr());
+        if r < 0 {
+            return r;
+        }
+        let total = sched::cpu_time(t) / 1000;
+        let micros = |at: usize| (usage[at] * 1_000_000 + usage[at + 1]) as u64;
+        let (user, system) = (micros(0), micros(2));
+        let system = (u128::from(total) * u128::from(system) / u128::from((user + system).max(1))) as u64;
+        let user = total - system;
+        usage[..4].copy_from_slice(
+            &[user / 1_000_000, user % 1_000_000, system / 1_000_000, system % 1_000_000].map(|n| n as i64),
+        );
+        (args[1] as *mut [i64; 18]).write_unaligned(usage);
+    }
+    0
 }
 
 /// Whether a sleep on this clock is one of ours.

@@ -72,6 +72,8 @@ pub struct Thread {
     pub attention: AtomicBool,
     /// A [`State`].
     pub state: AtomicU8,
+    /// CPU time charged to it, in nanoseconds; see `sched::cpu_time`.
+    pub cpu_time: AtomicU64,
     /// Its identity towards libc.
     pub identity: Identity,
 }
@@ -183,6 +185,7 @@ impl Table {
             (*thread).recover = 0;
             (*thread).worker.store(core::ptr::null_mut(), Ordering::Relaxed);
             (*thread).attention.store(false, Ordering::Relaxed);
+            (*thread).cpu_time.store(0, Ordering::Relaxed);
             (&raw mut (*thread).identity).write(Identity::new());
             let life = self.lives.load(Ordering::Relaxed).add(index as usize);
             *life = (*life).wrapping_add(1);

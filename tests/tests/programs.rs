@@ -31,6 +31,7 @@ programs! {
         close_under_waiter { workers: &[2, 1] },
         cond { workers: &[2, 1, 4] },
         constructors { workers: &[2, 1] },
+        cpu_clocks { workers: &[2, 1] },
         create_join_storm { workers: &[2, 1, 4] },
         credentials { workers: &[2, 1, 4] },
         dlopen_tls { shared: &["dlopen_tls_lib"] },

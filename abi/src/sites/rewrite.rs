@@ -300,6 +300,16 @@ pub unsafe fn rewrite_all(entries: Entries, skip: Range<usize>) -> Result<(), Er
         }
     }
     result?;
+    // The kernel's own shared object asks the kernel for what it does not know, such as a thread's CPU time. It may be
+    // sealed; then that stays as it is.
+    for m in maps.list.iter().filter(|m| maps.path(m) == b"[vdso]" && m.prot & (READ | EXEC) == READ | EXEC) {
+        // SAFETY: as above.
+        unsafe {
+            let Some(image) = Image::loaded(&maps, m) else { continue };
+            let survey = Survey::new(&image, &m.range, m.offset);
+            rewrite_one(registry, &entries, b"[vdso]", m.range.clone(), m.prot, &survey, 0, || None);
+        }
+    }
     let anonymous = |m: &&Mapping| m.prot & EXEC != 0 && m.inode == 0 && !is_kernels(maps.path(m));
     for m in maps.list.iter().filter(anonymous).filter(|m| !overlap(&m.range, &skip)) {
         registry.add(b"[anon]", m.range.clone(), m.range.clone(), None, 0, 1);

@@ -5,6 +5,7 @@
 //! counters. There are as many processors as CPUs the process may use; a worker needs one to run threads, and loses it
 //! when it is stuck in the kernel while there is work (hand-off).
 
+mod account;
 mod errand;
 mod holder;
 mod idle;
@@ -12,6 +13,7 @@ mod monitor;
 mod sleepers;
 mod worker;
 
+pub use account::{cpu_time, worker_clock};
 pub use errand::{Call, Errands};
 pub use holder::Holder;
 pub use idle::Sleepers;
@@ -105,6 +107,8 @@ pub struct Runtime {
     pub sleepers: Sleepers,
     /// The watchdog.
     pub monitor: Monitor,
+    /// A switch has more to do than to switch.
+    watched: AtomicBool,
     /// What all kernel threads have to do.
     pub errands: Errands,
     /// The epoll instance.
@@ -135,6 +139,7 @@ pub static RT: Runtime = Runtime {
     worker_cap: AtomicU32::new(4096),
     sleepers: Sleepers::new(),
     monitor: Monitor::new(),
+    watched: AtomicBool::new(false),
     errands: Errands::new(),
     reactor: Reactor::new(),
     descriptors: Descriptors::new(),
@@ -297,6 +302,7 @@ impl Runtime {
             self.sleepers.reset();
             self.monitor.reset();
             self.errands.reset();
+            self.watched.store(false, Ordering::Relaxed);
             self.futexes.reset();
             self.threads.reset();
             self.descriptors.reset(crate::reactor::fd::MAX as i32);

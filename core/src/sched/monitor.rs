@@ -173,6 +173,11 @@ unsafe fn look(seen: *mut Seen, slice: u64) -> bool {
             late |= n > 0;
         }
         found |= late;
+        if !RT.watched.load(Ordering::Relaxed) {
+            for p in RT.processors() {
+                super::account::sample(p.worker.load(Ordering::Relaxed));
+            }
+        }
         for p in RT.processors() {
             let s = &mut *seen.add(p.index as usize);
             let tick = p.tick.load(Ordering::Relaxed);

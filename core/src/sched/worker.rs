@@ -55,6 +55,8 @@ pub struct Worker {
     next: *mut Worker,
     /// The last errand it did.
     pub errand: AtomicU32,
+    /// CPU time of this kernel thread, in nanoseconds, that has been charged to the threads it ran; see `account.rs`.
+    pub(super) charged: AtomicU64,
     /// The next in the list of all workers; written before the worker is listed.
     pub(super) next_of_all: *mut Worker,
 }
@@ -140,6 +142,7 @@ pub(super) unsafe fn adopt(main: *mut Thread, p: &Processor) -> Result<(), i32> 
         (*w).current = main;
         (*main).worker.store(w.cast(), Ordering::Relaxed);
         (*w).tid.store(sys!(l::__NR_gettid) as i32, Ordering::Relaxed);
+        super::account::charge(w, main); // what it has used as an ordinary thread
         (*main).context.on_cpu.store(1, Ordering::Relaxed);
         arch::set_worker_pointer(w as usize);
     }
@@ -306,8 +309,11 @@ unsafe fn run(w: *mut Worker, from: *mut Context, t: *mut Thread) {
         let p = &*(*w).processor;
         p.tick.store(p.tick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         p.counters.switches.add(1);
-        (*w).current = t;
+        let before = core::mem::replace(&mut (*w).current, t);
         (*t).worker.store(w.cast(), Ordering::Relaxed);
+        if RT.watched.load(Ordering::Relaxed) {
+            super::account::switched(w, before, t);
+        }
         arch::set_thread_pointer((*t).thread_pointer);
         switch(from, &raw mut (*t).context);
         finish_switch();
@@ -356,6 +362,9 @@ unsafe fn leave() {
             next => {
                 (*w).handed = next.unwrap_or(core::ptr::null_mut());
                 (*w).current = core::ptr::null_mut();
+                if RT.watched.load(Ordering::Relaxed) {
+                    super::account::charge(w, t);
+                }
                 take_context(&raw mut (*w).scheduler);
                 switch(&raw mut (*t).context, &raw mut (*w).scheduler);
                 finish_switch();

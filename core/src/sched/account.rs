@@ -1,0 +1,104 @@
+//! CPU time of threads.
+//!
+//! The kernel counts it for workers. What a worker has used since it was last *charged* is added to the thread that it
+//! runs: `charged` moves on to the worker's clock, and who moves it adds the difference, so nothing is counted twice.
+//!
+//! Nobody asks for it in most programs, so a switch does nothing about it until the first question. Until then the monitor
+//! charges at each of its looks, to the thread that it finds running: a sample each few milliseconds, as kernels without
+//! high-resolution clocks do it. From the first question on (`Runtime::watched`) every switch charges.
+
+use super::{RT, Worker, worker};
+use crate::sys::linux as l;
+use crate::thread::Thread;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+/// The kernel's name for the CPU clock of its thread `tid`.
+const fn clock_of(tid: i32) -> i32 {
+    !tid << 3 | 6
+}
+
+/// The kernel's clock that runs while `t` runs where it runs now: that of its worker.
+///
+/// # Safety
+/// `t` is a control block.
+pub unsafe fn worker_clock(t: *mut Thread) -> i32 {
+    // SAFETY: the caller's; records are never unmapped.
+    unsafe {
+        match (*t).worker.load(Ordering::Relaxed).cast::<Worker>().as_ref() {
+            Some(w) => clock_of(w.tid.load(Ordering::Relaxed)),
+            None => l::CLOCK_THREAD_CPUTIME_ID as i32,
+        }
+    }
+}
+
+/// The CPU time of a worker in nanoseconds; 0 if it has no id yet.
+fn clock(w: &Worker) -> u64 {
+    let tid = w.tid.load(Ordering::Relaxed);
+    let id = if core::ptr::eq(w, worker()) { l::CLOCK_THREAD_CPUTIME_ID as i32 } else { clock_of(tid) };
+    let mut ts = l::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one local.
+    let r = unsafe { sys!(l::__NR_clock_gettime, id, &mut ts as *mut _) };
+    if r < 0 || tid == 0 { 0 } else { ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64 }
+}
+
+/// Charges `t` (null: nobody) for what worker `w` has used since the last charge.
+///
+/// # Safety
+/// `w` is a worker's record, `t` a control block or null.
+#[cold]
+pub(super) unsafe fn charge(w: *mut Worker, t: *mut Thread) {
+    // SAFETY: the caller's; atomic fields.
+    unsafe {
+        let now = clock(&*w);
+        let before = (*w).charged.fetch_max(now, Ordering::Relaxed);
+        if !t.is_null() && now > before {
+            (*t).cpu_time.fetch_add(now - before, Ordering::Relaxed);
+        }
+    }
+}
+
+/// After the choice of `t` in place of `before`, while switches are watched.
+///
+/// # Safety
+/// `w` is the caller's worker.
+#[cold]
+pub(super) unsafe fn switched(w: *mut Worker, before: *mut Thread, _t: *mut Thread) {
+    // SAFETY: the caller's.
+    unsafe { charge(w, before) };
+}
+
+/// The thread that a worker runs just now, as one look tells.
+unsafe fn running(w: *mut Worker) -> *mut Thread {
+    // SAFETY: the caller's: a record, which is never unmapped. The word is written by its worker; a stale value is a
+    // control block all the same.
+    unsafe { AtomicPtr::from_ptr(&raw mut (*w).current).load(Ordering::Relaxed) }
+}
+
+/// The monitor's look at a worker.
+///
+/// # Safety
+/// `w` is a record or null.
+pub(super) unsafe fn sample(w: *mut Worker) {
+    // SAFETY: the caller's.
+    unsafe {
+        if !w.is_null() && (*w).asleep.load(Ordering::Relaxed) == 0 {
+            charge(w, running(w));
+        }
+    }
+}
+
+/// The CPU time that a thread has used, in nanoseconds. Exact, but for the time before the first call, which was sampled.
+///
+/// # Safety
+/// `t` is a control block.
+pub unsafe fn cpu_time(t: *mut Thread) -> u64 {
+    RT.watched.store(true, Ordering::Relaxed);
+    // SAFETY: the caller's; records are never unmapped.
+    unsafe {
+        let w: *mut Worker = (*t).worker.load(Ordering::Relaxed).cast();
+        if !w.is_null() && running(w) == t {
+            charge(w, t);
+        }
+        (*t).cpu_time.load(Ordering::Relaxed)
+    }
+}
