@@ -70,8 +70,9 @@ unsafe extern "C" fn probe_failed() {
     naked_asm!("mov rax, -1", "ret")
 }
 
-/// A system call that returns EINTR without being made if `*attention` is set: a kick that comes before the kernel sleeps
-/// must not be lost, so the handler moves a thread that it finds between the look and the call past it.
+/// A system call that returns EINTR without being made if `*attention` is set, or the worker's inbox is not empty: what
+/// comes before the kernel sleeps must not be lost, so the handler moves a thread that it finds between the first look
+/// and the call past it.
 #[unsafe(naked)]
 unsafe extern "C" fn guarded(attention: *const AtomicBool, args: *const [usize; 6], number: usize) -> isize {
     naked_asm!(
@@ -88,6 +89,8 @@ unsafe extern "C" fn guarded(attention: *const AtomicBool, args: *const [usize; 
         "heddle_guarded_start:",
         "cmp byte ptr [r11], 0",
         "jne heddle_guarded_out",
+        "cmp dword ptr gs:[{inbox}], 0",
+        "jne heddle_guarded_out",
         ".globl heddle_guarded_call",
         ".hidden heddle_guarded_call",
         "heddle_guarded_call:",
@@ -98,6 +101,7 @@ unsafe extern "C" fn guarded(attention: *const AtomicBool, args: *const [usize; 
         "heddle_guarded_out:",
         "mov rax, -4", // EINTR
         "ret",
+        inbox = const core::mem::offset_of!(Worker, attention),
     )
 }
 
@@ -110,10 +114,11 @@ unsafe extern "C" {
     safe static GUARDED_OUT: u8;
 }
 
-/// Makes a system call that a signal for `t` interrupts, even one that comes just before the kernel sleeps.
+/// Makes a system call that a signal for `t` interrupts, even one that comes just before the kernel sleeps, and any signal
+/// that the kernel gives to this worker, whoever it is for: nobody else would route it.
 ///
 /// # Safety
-/// The current thread; the program's call.
+/// The current thread, on a worker; the program's call.
 pub unsafe fn interruptible(t: *const Thread, number: usize, args: &[usize; 6]) -> isize {
     // SAFETY: the caller's; the flag lives in the control block.
     unsafe { guarded(&raw const (*t).attention, args, number) }
