@@ -355,7 +355,13 @@ unsafe fn leave() {
             None => None,
         };
         match next {
-            Some(next) if next == t => {} // woken before it left
+            Some(next) if next == t => {
+                // Woken before it left, or preempted and found in the injection queue while others wait in the ring. The
+                // next pick must be another one: at the tick that looks there first it would find `t` for ever.
+                if let Some(p) = (*w).processor.as_ref() {
+                    p.tick.store(p.tick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+                }
+            }
             Some(next) if try_take_context(&raw mut (*next).context) => run(w, &raw mut (*t).context, next),
             // `next` is still on its way off another worker, which may have picked `t` and be waiting for us in turn. So we
             // wait for it with `t`'s stack left: nobody waits for a scheduler's context.
