@@ -67,6 +67,7 @@ programs! {
         signals_process { workers: &[2, 1] },
         sleep { workers: &[2, 1] },
         sleepers { heavy: true },
+        small_stacks { workers: &[2, 1] },
         sockets { workers: &[2, 1] },
         spin { workers: &[2, 1] },
         spin_flag { workers: &[2, 1] },

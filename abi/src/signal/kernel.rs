@@ -271,8 +271,9 @@ unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UC
             return;
         }
         if signal == KICK {
-            if (*t).attention.load(Ordering::Relaxed) || PREEMPT.load(Ordering::Relaxed) {
-                redirect(t, &mut *context, false);
+            let due = (*t).attention.load(Ordering::Relaxed);
+            if due || PREEMPT.load(Ordering::Relaxed) {
+                redirect(t, &mut *context, false, due);
             }
             return;
         }
@@ -281,7 +282,7 @@ unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UC
         route(signal, &*info);
         (*w).in_core.store(0, Ordering::Relaxed);
         if (*t).attention.load(Ordering::Relaxed) {
-            redirect(t, &mut *context, actions::get(signal).flags & l::SA_ONSTACK as u64 != 0);
+            redirect(t, &mut *context, actions::get(signal).flags & l::SA_ONSTACK as u64 != 0, true);
         }
     }
 }
@@ -378,13 +379,14 @@ unsafe fn fault(w: *mut Worker, signal: u32, info: &SigInfo, context: &mut UCont
         (*w).in_core.store(1, Ordering::Relaxed);
         pending::send_to_thread(t, info);
         (*w).in_core.store(0, Ordering::Relaxed);
-        redirect(t, context, action.flags & l::SA_ONSTACK as u64 != 0);
+        redirect(t, context, action.flags & l::SA_ONSTACK as u64 != 0, true);
     }
 }
 
 /// Changes the interrupted context so that the thread goes on in the delivery code, on its own stack (or alternate stack),
-/// with a copy of the interrupted context as its signal frame.
-unsafe fn redirect(t: *mut Thread, context: &mut UContext, alternate: bool) {
+/// with a copy of the interrupted context as its signal frame. Without room for it the thread dies if a signal is `due`,
+/// and is not disturbed if it was only to be preempted.
+unsafe fn redirect(t: *mut Thread, context: &mut UContext, alternate: bool, due: bool) {
     // SAFETY: the context is the kernel's; the stack below the red zone is free.
     unsafe {
         let floats = context.regs.floats;
@@ -399,7 +401,15 @@ unsafe fn redirect(t: *mut Thread, context: &mut UContext, alternate: bool) {
         let frame = ((new_floats as usize - size_of::<SignalFrame>()) & !15) - 8;
         let need = frame - 1024;
         let base = (*t).identity.stack_base;
-        if base != 0 && (base..base + (*t).identity.stack_size).contains(&sp) && need < base {
+        // The guard is part of the stack as libc tells it.
+        const NEAR: usize = 64 << 10;
+        if base != 0
+            && (base..base + (*t).identity.stack_size).contains(&sp)
+            && (need < base || need - base < NEAR && !is_mapped(need))
+        {
+            if !due {
+                return;
+            }
             report::no_room(t);
             actions::default(l::SIGSEGV);
         }
@@ -409,11 +419,23 @@ unsafe fn redirect(t: *mut Thread, context: &mut UContext, alternate: bool) {
         (*frame).context = *context;
         (*frame).context.regs.floats = if size == 0 { core::ptr::null_mut() } else { new_floats };
         (*frame).context.mask = (*t).identity.sig_mask.load(Ordering::Relaxed);
+        // In the core from here on, although the trampoline has yet to be reached: kicks queue up while the worker has no
+        // CPU, and each of them would put another frame on a stack that may be small.
+        (*worker()).in_core.store(1, Ordering::Relaxed);
+        (*t).recover = 0; // no call is under way
         context.regs.rsp = frame as u64;
         context.regs.rip = trampoline as *const () as u64;
         context.regs.rdi = frame as u64;
         context.regs.flags &= !(0x400 | 0x100); // DF, TF
     }
+}
+
+/// Whether 8 bytes at `address` can be read, found out without a fault.
+fn is_mapped(address: usize) -> bool {
+    const NO_SUCH_HOW: usize = 99;
+    // SAFETY: the kernel reads the set, then refuses the call.
+    let r = unsafe { heddle_core::sys!(l::__NR_rt_sigprocmask, NO_SUCH_HOW, address, 0, 8) };
+    r == -(linux_raw_sys::errno::EINVAL as isize)
 }
 
 /// Where an interrupted thread goes on: on its own stack, as if called by `restore` with the signal frame above.
