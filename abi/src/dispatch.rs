@@ -429,6 +429,81 @@ fn restarts(number: u32) -> bool {
     )
 }
 
+/// Whether the kernel lets signals end this call with EINTR. Programs do not expect that of others.
+fn is_interruptible(number: u32) -> bool {
+    matches!(
+        number,
+        l::__NR_open
+            | l::__NR_openat
+            | l::__NR_openat2
+            | l::__NR_open_by_handle_at
+            | l::__NR_creat
+            | l::__NR_close
+            | l::__NR_read
+            | l::__NR_readv
+            | l::__NR_pread64
+            | l::__NR_preadv
+            | l::__NR_preadv2
+            | l::__NR_write
+            | l::__NR_writev
+            | l::__NR_pwrite64
+            | l::__NR_pwritev
+            | l::__NR_pwritev2
+            | l::__NR_recvfrom
+            | l::__NR_recvmsg
+            | l::__NR_recvmmsg
+            | l::__NR_sendto
+            | l::__NR_sendmsg
+            | l::__NR_sendmmsg
+            | l::__NR_accept
+            | l::__NR_accept4
+            | l::__NR_connect
+            | l::__NR_splice
+            | l::__NR_tee
+            | l::__NR_vmsplice
+            | l::__NR_sendfile
+            | l::__NR_copy_file_range
+            | l::__NR_fallocate
+            | l::__NR_truncate
+            | l::__NR_ftruncate
+            | l::__NR_ioctl
+            | l::__NR_fcntl
+            | l::__NR_flock
+            | l::__NR_msgrcv
+            | l::__NR_msgsnd
+            | l::__NR_semop
+            | l::__NR_semtimedop
+            | l::__NR_mq_timedsend
+            | l::__NR_mq_timedreceive
+            | l::__NR_poll
+            | l::__NR_ppoll
+            | l::__NR_select
+            | l::__NR_pselect6
+            | l::__NR_epoll_wait
+            | l::__NR_epoll_pwait
+            | l::__NR_epoll_pwait2
+            | l::__NR_io_getevents
+            | l::__NR_io_pgetevents
+            | l::__NR_io_uring_enter
+            | l::__NR_wait4
+            | l::__NR_waitid
+            | l::__NR_nanosleep
+            | l::__NR_clock_nanosleep
+            | l::__NR_rt_sigtimedwait
+            | l::__NR_rt_sigsuspend
+            | l::__NR_pause
+            | l::__NR_futex
+            | l::__NR_futex_waitv
+            | l::__NR_getrandom
+            | l::__NR_request_key
+            | l::__NR_keyctl
+            | l::__NR_mount
+            | l::__NR_umount2
+            | l::__NR_bpf
+            | l::__NR_ptrace
+    )
+}
+
 /// A call that the kernel may block in: the worker's processor is handed on if it does for long.
 ///
 /// # Safety
@@ -438,7 +513,13 @@ pub unsafe fn blocking(frame: &mut Frame, number: usize, args: [usize; 6], resta
     unsafe {
         until_done(frame, restartable, &|| {
             let t = sched::current();
-            sched::blocking(|| signal::kernel::interruptible(t, number, &args))
+            sched::blocking(|| {
+                if is_interruptible(number as u32) {
+                    signal::kernel::interruptible(t, number, &args)
+                } else {
+                    sys::syscall6(number, args)
+                }
+            })
         })
     }
 }

@@ -64,6 +64,7 @@ programs! {
         signals_eintr { workers: &[2, 1] },
         signals_elsewhere { workers: &[2, 1] },
         signals_fault { workers: &[2, 1] },
+        signals_never { workers: &[2, 1] },
         signals_process { workers: &[2, 1] },
         sleep { workers: &[2, 1] },
         sleepers { heavy: true },
