@@ -67,6 +67,12 @@ impl Maps {
         &self.text[m.path.clone()]
     }
 
+    /// Notes that something is mapped at `range`, which was a gap when the mappings were read.
+    pub fn taken(&mut self, range: Range<usize>) {
+        let at = self.list.partition_point(|m| m.range.start < range.start);
+        self.list.insert(at, Mapping { range, prot: 0, private: true, offset: 0, inode: 0, path: 0..0 });
+    }
+
     /// The start of `size` unmapped bytes, a multiple of `size`'s page, from which and to which every address of
     /// `near` is at most `reach` bytes away. The nearest gap below `near` is preferred: memory that grows (the heap
     /// behind a program) grows upwards. The block stays clear of the stack's guard gap.
@@ -177,6 +183,15 @@ mod tests {
         let above = maps.gap(&(0x7ffc00000000..0x7ffc00021000), 4096, reach).unwrap();
         assert_eq!(above, 0x7ffc00000000 - (1 << 20) - 4096);
         assert_eq!(maps.gap(&(0x400000..0x452000), 1 << 40, reach), None);
+    }
+
+    #[test]
+    fn a_gap_that_was_taken_meanwhile_is_not_offered_again() {
+        let mut maps = Maps::from_text(TEXT);
+        let near = 0x7f0000000000..0x7f0000001000;
+        let first = maps.gap(&near, 1 << 20, 0x7000_0000).unwrap();
+        maps.taken(first..first + (1 << 20));
+        assert_eq!(maps.gap(&near, 1 << 20, 0x7000_0000), Some(first - (1 << 20)));
     }
 
     #[test]

@@ -118,7 +118,7 @@ impl Chunk {
         let start = match found {
             Some(start) => start,
             None if pages > AREA_PAGES => return Err(Error::NoStubMemory(ENOMEM)),
-            None => reserve(near, &maps().map_err(Error::ReadMaps)?)?,
+            None => reserve(near, maps().map_err(Error::ReadMaps)?)?,
         };
         // SAFETY: the pages belong to an area of ours and hold no live stub.
         sys::check(unsafe { sys!(linux::__NR_mprotect, start, size, linux::PROT_READ | linux::PROT_WRITE) })
@@ -214,20 +214,27 @@ impl Chunk {
 }
 
 const ENOMEM: i32 = linux_raw_sys::errno::ENOMEM as i32;
+const EEXIST: i32 = linux_raw_sys::errno::EEXIST as i32;
 
 /// Reserves a new area within reach of `near`; returns its start. Called under the lock of the sites only.
-fn reserve(near: &Range<usize>, maps: &Maps) -> Result<usize, Error> {
+fn reserve(near: &Range<usize>, mut maps: Maps) -> Result<usize, Error> {
     let slot = AREA_TABLE.iter().find(|a| a.start.load(Ordering::Relaxed) == 0).ok_or(Error::NoStubMemory(ENOMEM))?;
-    let start = maps.gap(near, AREA, REACH).ok_or(Error::NoStubMemory(ENOMEM))?;
     let flags = linux::MAP_PRIVATE | linux::MAP_ANONYMOUS | linux::MAP_NORESERVE | linux::MAP_FIXED_NOREPLACE;
-    // SAFETY: NOREPLACE never touches an existing mapping; kernels that don't know it take the address as a hint.
-    let got = sys::check(unsafe { sys!(linux::__NR_mmap, start, AREA, linux::PROT_NONE, flags, usize::MAX, 0) })
-        .map_err(Error::NoStubMemory)?;
-    if got != start {
-        // SAFETY: the mapping was made by the call above and is used by nobody.
-        unsafe { sys!(linux::__NR_munmap, got, AREA) };
-        return Err(Error::NoStubMemory(ENOMEM));
-    }
+    let start = loop {
+        let start = maps.gap(near, AREA, REACH).ok_or(Error::NoStubMemory(ENOMEM))?;
+        // SAFETY: NOREPLACE never touches an existing mapping; kernels that don't know it take the address as a hint.
+        match sys::check(unsafe { sys!(linux::__NR_mmap, start, AREA, linux::PROT_NONE, flags, usize::MAX, 0) }) {
+            Ok(got) if got == start => break start,
+            Ok(got) => {
+                // SAFETY: the mapping was made by the call above and is used by nobody.
+                unsafe { sys!(linux::__NR_munmap, got, AREA) };
+            }
+            Err(EEXIST) => {}
+            Err(errno) => return Err(Error::NoStubMemory(errno)),
+        }
+        // Mapped since the list was read: by the list's own memory, if there are many mappings, or by another thread.
+        maps.taken(start..start + AREA);
+    };
     // Release: the area is reserved. pairs: stub.area.start
     slot.start.store(start, Ordering::Release);
     Ok(start)
@@ -282,4 +289,24 @@ pub fn original_pc(pc: usize) -> Option<usize> {
         _ if at < raw + DONE => end,
         _ => end + (at - raw - DONE).min(m),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_that_was_taken_since_the_maps_were_read_is_passed_over() {
+        let here = reserve as *const () as usize & !(PAGE - 1);
+        let near = here..here + PAGE;
+        let _hold = super::super::hold();
+        let maps = Maps::read().unwrap();
+        let gap = maps.gap(&near, AREA, REACH).unwrap();
+        let flags = linux::MAP_PRIVATE | linux::MAP_ANONYMOUS | linux::MAP_FIXED_NOREPLACE;
+        // SAFETY: NOREPLACE never touches an existing mapping. If another test was faster, the gap is taken as well.
+        let _ = unsafe { sys!(linux::__NR_mmap, gap, PAGE, linux::PROT_NONE, flags, usize::MAX, 0) };
+        let start = reserve(&near, maps).unwrap();
+        assert!(start + AREA <= gap || start >= gap + PAGE);
+        assert!(near.start.abs_diff(start) < REACH);
+    }
 }
