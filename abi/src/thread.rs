@@ -247,7 +247,7 @@ fn wake(address: usize) {
     }
 }
 
-/// `prctl`: a thread's name is its own; the rest is the kernel's.
+/// `prctl`: a thread's name and CLEARTID address are its own; the rest is the kernel's.
 ///
 /// # Safety
 /// The current thread; the program's arguments.
@@ -268,6 +268,11 @@ pub unsafe fn prctl(t: *mut Thread, args: [usize; 6]) -> isize {
             }
             linux_raw_sys::prctl::PR_GET_NAME => {
                 *(args[1] as *mut [u8; 16]) = (*t).identity.name();
+                0
+            }
+            // The kernel's answer is the worker's: who set that as its own would clear another thread's word at its end.
+            linux_raw_sys::prctl::PR_GET_TID_ADDRESS => {
+                *(args[1] as *mut usize) = (*t).identity.clear_tid;
                 0
             }
             _ => crate::credentials::prctl(args)

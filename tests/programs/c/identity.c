@@ -1,7 +1,9 @@
-/* Asserts that a thread keeps what glibc gave it wherever it runs: errno, __thread variables and their addresses,
-   thread-specific data with destructors, pthread_self and gettid (unique among live threads, stable, known to tgkill),
+/* Asserts that a thread keeps what glibc gave it wherever it runs: errno, __thread variables and their addresses, the
+   address of its id that is cleared at its end (PR_GET_TID_ADDRESS), thread-specific data with destructors, pthread_self and gettid (unique among live threads, stable, known to tgkill),
    across yields, sleeps, pipe reads and contended locks. */
 #include "check.h"
+
+#include <sys/prctl.h>
 
 enum { THREADS = 64, ROUNDS = 40, KEYS = 8 };
 
@@ -37,6 +39,13 @@ static void check_identity(int id, pid_t tid, pthread_t self, void *addresses[3]
   CHECK_EQ(gettid(), tid);
   CHECK_EQ(syscall(SYS_gettid), tid);
   for (long k = 0; k < KEYS; k++) CHECK_EQ((long)pthread_getspecific(keys[k]), id * (long)KEYS + k);
+  pid_t *cleared = 0;
+  if (prctl(PR_GET_TID_ADDRESS, &cleared, 0, 0, 0) == 0) {
+    CHECK_EQ(*cleared, tid);
+    CHECK_EQ(syscall(SYS_set_tid_address, cleared), tid); /* as it was: else nobody could join */
+  } else {
+    CHECK_EQ(errno, EINVAL); /* a kernel without CONFIG_CHECKPOINT_RESTORE */
+  }
 }
 
 static void *body(void *argument) {
