@@ -113,16 +113,14 @@ pub(super) unsafe extern "C" fn interrupted_thread(frame: *mut SignalFrame) {
             if (*worker()).attention.load(Ordering::Relaxed) != 0 {
                 kernel::empty_inbox(worker());
             }
-            if !(*t).attention.load(Ordering::Relaxed) {
+            if (*t).attention.load(Ordering::Relaxed) {
+                while let Some((info, action)) = next(t) {
+                    run(t, &info, &action, &mut (*frame).context);
+                }
+            } else if kernel::prepare_return(t, &mut (*frame).context) {
                 break;
             }
-            while let Some((info, action)) = next(t) {
-                run(t, &info, &action, &mut (*frame).context);
-            }
         }
-        // What arrives from here on is blocked in the kernel until sigreturn; what another thread sends meanwhile is seen
-        // at this thread's next look.
-        kernel::prepare_return(&mut (*frame).context);
     }
 }
 

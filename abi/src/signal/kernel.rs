@@ -427,6 +427,10 @@ unsafe fn redirect(t: *mut Thread, context: &mut UContext, alternate: bool, due:
         context.regs.rip = trampoline as *const () as u64;
         context.regs.rdi = frame as u64;
         context.regs.flags &= !(0x400 | 0x100); // DF, TF
+        // From here on the thread is in the core: a signal that the kernel has kept for the moment of our return must not
+        // find it in the trampoline and take that for the program. No system call is to be abandoned any more.
+        (*t).recover = 0;
+        (*worker()).in_core.store(1, Ordering::Relaxed);
     }
 }
 
@@ -454,18 +458,25 @@ unsafe extern "C" fn trampoline() {
     )
 }
 
-/// Makes a signal frame ready for `rt_sigreturn` on the present worker. No signal arrives between this and it.
+/// Makes a signal frame ready for `rt_sigreturn` on the present worker, unless something has come that the thread must
+/// look at first: `false`. No signal arrives between this and the return: those that come are blocked until then.
 ///
 /// # Safety
-/// The current thread is about to return through the frame of `context`.
-pub unsafe fn prepare_return(context: &mut UContext) {
-    let all = ALL;
+/// The current thread `t` is about to return through the frame of `context`.
+pub unsafe fn prepare_return(t: *const Thread, context: &mut UContext) -> bool {
+    let (all, open) = (ALL, base_mask());
     // SAFETY: our own record; blocked signals arrive after sigreturn has opened the mask.
     unsafe {
         heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &all as *const _, 0, 8);
         let w = worker();
-        context.mask = base_mask();
+        // A kick that came before this found us in the core and is gone; what it was for is visible.
+        if (*t).attention.load(Ordering::Relaxed) || (*w).attention.load(Ordering::Relaxed) != 0 {
+            heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &open as *const _, 0, 8);
+            return false;
+        }
+        context.mask = open;
         context.stack = super::context::Stack { base: (*w).signal_stack, flags: 0, size: SIGNAL_STACK };
         (*w).in_core.store(0, Ordering::Relaxed);
     }
+    true
 }
