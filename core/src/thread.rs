@@ -181,6 +181,9 @@ impl Table {
                 (&raw mut (*thread).park).write(ParkWord::new());
             }
             (&raw mut (*thread).timer).write(TimerNode::new());
+            (*thread).warm_until.store(0, Ordering::Relaxed);
+            (*thread).stolen_at = 0;
+            (*thread).last_futex = 0;
             (*thread).extended = false;
             (*thread).recover = 0;
             (*thread).worker.store(core::ptr::null_mut(), Ordering::Relaxed);

@@ -419,16 +419,13 @@ unsafe fn redirect(t: *mut Thread, context: &mut UContext, alternate: bool, due:
         (*frame).context = *context;
         (*frame).context.regs.floats = if size == 0 { core::ptr::null_mut() } else { new_floats };
         (*frame).context.mask = (*t).identity.sig_mask.load(Ordering::Relaxed);
-        // In the core from here on, although the trampoline has yet to be reached: kicks queue up while the worker has no
-        // CPU, and each of them would put another frame on a stack that may be small.
-        (*worker()).in_core.store(1, Ordering::Relaxed);
-        (*t).recover = 0; // no call is under way
         context.regs.rsp = frame as u64;
         context.regs.rip = trampoline as *const () as u64;
         context.regs.rdi = frame as u64;
         context.regs.flags &= !(0x400 | 0x100); // DF, TF
         // From here on the thread is in the core: a signal that the kernel has kept for the moment of our return must not
-        // find it in the trampoline and take that for the program. No system call is to be abandoned any more.
+        // find it in the trampoline and take that for the program. Kicks queue up while the worker has no CPU, and each of
+        // them would put another frame on a stack that may be small. No system call is to be abandoned any more.
         (*t).recover = 0;
         (*worker()).in_core.store(1, Ordering::Relaxed);
     }
