@@ -45,6 +45,7 @@ programs! {
         futex_shared_process { workers: &[2, 1] },
         getaddrinfo,
         identity { workers: &[2, 1, 4] },
+        less_usual_calls { workers: &[2, 1] },
         many_threads { heavy: true },
         mmap_stack_reuse,
         mutex_kinds { workers: &[2, 1, 4] },
