@@ -1,16 +1,34 @@
 //! How many CPUs the process may use: its affinity, and the quota of its control groups.
 
+use core::sync::atomic::{AtomicU64, Ordering};
 use heddle_core::sys::{check, linux as l};
 
-/// CPUs in the affinity mask.
-pub fn allowed() -> u32 {
-    let mut mask = [0u64; 128];
+/// Words of a set of CPUs: enough for 8,192.
+pub const WORDS: usize = 128;
+
+/// The affinity mask that the program started with. What it sets for its main thread before it makes others is main's own.
+static AT_LOAD: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
+
+/// Remembers the affinity mask.
+pub fn remember() {
+    let mut mask = [0u64; WORDS];
     // SAFETY: writes at most 1,024 bytes.
     let r = unsafe { heddle_core::sys!(l::__NR_sched_getaffinity, 0, size_of_val(&mask), mask.as_mut_ptr()) };
-    match check(r) {
-        Ok(bytes) => mask[..bytes / 8].iter().map(|w| w.count_ones()).sum::<u32>().max(1),
-        Err(_) => 1,
+    if r > 0 {
+        for (to, from) in AT_LOAD.iter().zip(mask) {
+            to.store(from, Ordering::Relaxed);
+        }
     }
+}
+
+/// The affinity mask that the program started with.
+pub fn at_load() -> [u64; WORDS] {
+    core::array::from_fn(|i| AT_LOAD[i].load(Ordering::Relaxed))
+}
+
+/// CPUs in that mask.
+pub fn allowed() -> u32 {
+    at_load().iter().map(|w| w.count_ones()).sum::<u32>().max(1)
 }
 
 /// Workers by default: the CPUs allowed, less if the CPU quota (rounded up) is smaller.
@@ -19,7 +37,8 @@ pub fn usable() -> u32 {
     quota().map_or(cpus, |q| q.clamp(1, cpus))
 }
 
-fn read(path: &core::ffi::CStr, buffer: &mut [u8]) -> usize {
+/// Reads the beginning of a file; 0 if it cannot.
+pub fn read(path: &core::ffi::CStr, buffer: &mut [u8]) -> usize {
     // SAFETY: opens, reads into the buffer, closes.
     unsafe {
         let Ok(fd) =
@@ -33,7 +52,8 @@ fn read(path: &core::ffi::CStr, buffer: &mut [u8]) -> usize {
     }
 }
 
-fn number(text: &[u8]) -> Option<u64> {
+/// The number that a text begins with.
+pub fn number(text: &[u8]) -> Option<u64> {
     let digits = text.iter().take_while(|b| b.is_ascii_digit()).count();
     (digits > 0).then(|| text[..digits].iter().fold(0u64, |n, b| n.saturating_mul(10) + u64::from(b - b'0')))
 }

@@ -4,7 +4,7 @@ use crate::entry::Frame;
 use crate::sites::{DONE, RAW_PLAIN, RAW_POST};
 use crate::thread::CloneArgs;
 use crate::wait::{Next, e, fail, interrupted};
-use crate::{credentials, fd, futex, io, memory, poll, process, signal, start, task_files, thread, time};
+use crate::{credentials, fd, futex, io, memory, poll, process, scheduling, signal, start, task_files, thread, time};
 use core::sync::atomic::Ordering;
 use heddle_core::sched::{self, RT, worker};
 use heddle_core::sys::{self, linux as l};
@@ -315,8 +315,12 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
             | l::__NR_sched_getparam
             | l::__NR_sched_setparam
             | l::__NR_sched_rr_get_interval
+            | l::__NR_sched_setattr
+            | l::__NR_sched_getattr
             | l::__NR_getpriority
-            | l::__NR_setpriority => thread::scheduling(number, args),
+            | l::__NR_setpriority
+            | l::__NR_ioprio_get
+            | l::__NR_ioprio_set => scheduling::call(number, args),
             l::__NR_flock
             | l::__NR_msgrcv
             | l::__NR_msgsnd

@@ -97,6 +97,7 @@ unsafe fn child() {
         crate::memory::after_fork();
         FORKER.store(core::ptr::null_mut(), Ordering::Relaxed);
         RT.reset_in_child();
+        crate::scheduling::reset();
         signal::pending::reset();
         signal::actions::give_back();
         signal::kernel::keep_nothing();

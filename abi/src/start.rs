@@ -59,6 +59,7 @@ pub unsafe fn load(settings: Settings, auxiliary: Auxiliary, own: Range<usize>) 
     if settings.stats {
         stats::want();
     }
+    cpus::remember();
     // SAFETY: the kernel's vDSO, and the loader that loaded us.
     unsafe {
         clock::use_vdso(vdso::clock_gettime(auxiliary.vdso));
@@ -125,6 +126,7 @@ unsafe fn take_over(mask: u64) -> Result<*mut Thread, i32> {
         heddle_core::sys!(l::__NR_prctl, linux_raw_sys::prctl::PR_GET_NAME, name.as_mut_ptr());
         id.set_name(name);
         crate::credentials::take_over();
+        crate::scheduling::take_over(main);
         (*main).thread_pointer = arch::thread_pointer();
         let options = Options {
             workers: match WORKERS.load(Ordering::Relaxed) {
@@ -143,6 +145,7 @@ unsafe fn take_over(mask: u64) -> Result<*mut Thread, i32> {
         if let Err(errno) = RT.start(options, hooks, main) {
             signal::actions::give_back();
             RT.reset_in_child();
+            crate::scheduling::reset();
             report::line(format_args!("cannot start (error {errno}): descriptor, process or memory limit reached"));
             return Err(linux_raw_sys::errno::EAGAIN as i32);
         }

@@ -89,6 +89,13 @@ pub fn created() -> u32 {
 pub unsafe fn create(frame: &Frame, args: &CloneArgs) -> isize {
     let parent = current();
     let Some(t) = RT.threads.allocate() else { return fail(e::EAGAIN) };
+    // SAFETY: a fresh block, not yet known to anybody.
+    unsafe {
+        if crate::scheduling::inherit(parent, t).is_err() {
+            RT.threads.release(t);
+            return fail(e::EAGAIN);
+        }
+    }
     // SAFETY: a fresh block; the stack is the new thread's, given by the program.
     unsafe {
         let id = &mut (*t).identity;
@@ -163,6 +170,7 @@ unsafe fn last_act(t: *mut u8) {
     unsafe {
         let (clear_tid, stack) = ((*t).identity.clear_tid, (*t).identity.stack_base);
         crate::memory::stack_left(stack);
+        crate::scheduling::forget(t);
         RT.threads.release(t);
         if clear_tid != 0 {
             futex::clear_and_wake(clear_tid);
@@ -275,58 +283,11 @@ pub unsafe fn prctl(t: *mut Thread, args: [usize; 6]) -> isize {
                 *(args[1] as *mut usize) = (*t).identity.clear_tid;
                 0
             }
+            linux_raw_sys::prctl::PR_SET_TIMERSLACK | linux_raw_sys::prctl::PR_GET_TIMERSLACK => {
+                crate::scheduling::timer_slack(t, args)
+            }
             _ => crate::credentials::prctl(args)
                 .unwrap_or_else(|| heddle_core::sys::syscall6(l::__NR_prctl as usize, args)),
-        }
-    }
-}
-
-/// The scheduler's calls name threads by id: one of ours stands for the caller's kernel thread, since what is asked or set
-/// is the same for all workers, or has no meaning for user threads. Setting an affinity or a policy for a thread of ours
-/// is checked and remembered by nobody.
-///
-/// # Safety
-/// The program's call.
-pub unsafe fn scheduling(number: u32, args: [usize; 6]) -> isize {
-    let at = usize::from(matches!(number, l::__NR_getpriority | l::__NR_setpriority));
-    let id = args[at] as u32;
-    let ours = id == 0 || RT.threads.find(id).is_some();
-    if at == 1 && args[0] != 0 || !ours {
-        // SAFETY: the program's call.
-        return unsafe { heddle_core::sys::syscall6(number as usize, args) };
-    }
-    let mut a = args;
-    a[at] = 0;
-    // SAFETY: the program's call, about the calling worker instead of a thread that the kernel does not know.
-    unsafe {
-        match number {
-            l::__NR_sched_setaffinity => {
-                // The whole process may use these CPUs at most; a set without any of them is an error.
-                let mut allowed = [0u64; 16];
-                heddle_core::sys!(l::__NR_sched_getaffinity, 0, 128, allowed.as_mut_ptr());
-                let words = (args[1] / 8).min(16);
-                let set = args[2] as *const u64;
-                if (0..words).all(|i| *set.add(i) & allowed[i] == 0) { fail(e::EINVAL) } else { 0 }
-            }
-            l::__NR_sched_setscheduler | l::__NR_sched_setparam | l::__NR_setpriority if id != 0 => {
-                // Ask the kernel whether the values are valid and permitted, without changing a worker.
-                let now = heddle_core::sys!(l::__NR_sched_getscheduler, 0);
-                let policy = if number == l::__NR_sched_setscheduler { args[1] as isize & 0xff } else { now };
-                if number == l::__NR_setpriority {
-                    return 0;
-                }
-                let parameter = args[if number == l::__NR_sched_setscheduler { 2 } else { 1 }];
-                if parameter == 0 {
-                    return fail(e::EINVAL);
-                }
-                let priority = *(parameter as *const i32);
-                match policy {
-                    1 | 2 if (1..=99).contains(&priority) => 0,
-                    0 | 3 | 5 if priority == 0 => 0,
-                    _ => fail(e::EINVAL),
-                }
-            }
-            _ => heddle_core::sys::syscall6(number as usize, a),
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::lock::SpinLock;
 use crate::mem;
 use crate::park::ParkWord;
 use crate::timer::TimerNode;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Thread ids below this are the kernel's (`PID_MAX_LIMIT`).
 pub const FIRST_TID: u32 = 1 << 22;
@@ -72,6 +72,8 @@ pub struct Thread {
     pub attention: AtomicBool,
     /// A [`State`].
     pub state: AtomicU8,
+    /// The ABI layer's record of what was set for its scheduling; 0: nothing.
+    pub attributes: AtomicUsize,
     /// CPU time charged to it, in nanoseconds; see `sched::cpu_time`.
     pub cpu_time: AtomicU64,
     /// Its identity towards libc.
@@ -189,6 +191,7 @@ impl Table {
             (*thread).worker.store(core::ptr::null_mut(), Ordering::Relaxed);
             (*thread).attention.store(false, Ordering::Relaxed);
             (*thread).cpu_time.store(0, Ordering::Relaxed);
+            (*thread).attributes.store(0, Ordering::Relaxed);
             (&raw mut (*thread).identity).write(Identity::new());
             let life = self.lives.load(Ordering::Relaxed).add(index as usize);
             *life = (*life).wrapping_add(1);

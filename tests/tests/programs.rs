@@ -23,6 +23,7 @@ macro_rules! programs {
 
 programs! {
     c C {
+        affinity { workers: &[2, 1, 4] },
         aio,
         barrier { workers: &[2, 1] },
         c11_threads,
@@ -59,6 +60,7 @@ programs! {
         producers { workers: &[2, 1, 4] },
         pty { workers: &[2, 1] },
         rwlock { workers: &[2, 1] },
+        sched_attributes { workers: &[2, 1] },
         sched_calls,
         sem { workers: &[2, 1] },
         signals_direct { workers: &[2, 1] },

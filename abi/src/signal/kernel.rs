@@ -243,6 +243,7 @@ unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UC
         }
         if signal == KICK {
             heddle_core::sched::RT.errands.attend(&(*w).errand);
+            crate::scheduling::kicked(w);
             (*context).mask = base_mask();
         }
         let t = (*w).current;

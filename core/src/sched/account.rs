@@ -10,7 +10,7 @@
 use super::{RT, Worker, worker};
 use crate::sys::linux as l;
 use crate::thread::Thread;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::Ordering;
 
 /// The kernel's name for the CPU clock of its thread `tid`.
 const fn clock_of(tid: i32) -> i32 {
@@ -57,21 +57,53 @@ pub(super) unsafe fn charge(w: *mut Worker, t: *mut Thread) {
     }
 }
 
+/// In `Runtime::watched`: charge.
+pub(super) const CHARGE: u8 = 1;
+/// In `Runtime::watched`: tell the watcher.
+const TELL: u8 = 2;
+
+/// Told by the worker after each choice of the thread to run, before it runs.
+pub type Watcher = unsafe fn(*mut Worker, *mut Thread);
+
+impl super::Runtime {
+    /// From now on `watcher` is told of each switch. (There is one.)
+    pub fn watch(&self, watcher: Watcher) {
+        self.watcher.store(watcher as *mut (), Ordering::Relaxed);
+        // Release: the watcher. pairs: watched
+        self.watched.fetch_or(TELL, Ordering::Release);
+    }
+}
+
 /// After the choice of `t` in place of `before`, while switches are watched.
 ///
 /// # Safety
 /// `w` is the caller's worker.
 #[cold]
-pub(super) unsafe fn switched(w: *mut Worker, before: *mut Thread, _t: *mut Thread) {
-    // SAFETY: the caller's.
-    unsafe { charge(w, before) };
+pub(super) unsafe fn switched(w: *mut Worker, before: *mut Thread, t: *mut Thread) {
+    // Acquire: the watcher. pairs: watched
+    let watched = RT.watched.load(Ordering::Acquire);
+    // SAFETY: the caller's; the pointer is a `Watcher`.
+    unsafe {
+        if watched & CHARGE != 0 {
+            charge(w, before);
+        }
+        if watched & TELL != 0 {
+            let watcher = core::mem::transmute::<*mut (), Watcher>(RT.watcher.load(Ordering::Relaxed));
+            watcher(w, t);
+        }
+    }
 }
 
-/// The thread that a worker runs just now, as one look tells.
-unsafe fn running(w: *mut Worker) -> *mut Thread {
-    // SAFETY: the caller's: a record, which is never unmapped. The word is written by its worker; a stale value is a
-    // control block all the same.
-    unsafe { AtomicPtr::from_ptr(&raw mut (*w).current).load(Ordering::Relaxed) }
+/// After `t` has been left for the scheduler, while switches are watched.
+///
+/// # Safety
+/// `w` is the caller's worker.
+#[cold]
+pub(super) unsafe fn left(w: *mut Worker, t: *mut Thread) {
+    if RT.watched.load(Ordering::Relaxed) & CHARGE != 0 {
+        // SAFETY: the caller's.
+        unsafe { charge(w, t) };
+    }
 }
 
 /// The monitor's look at a worker.
@@ -82,7 +114,7 @@ pub(super) unsafe fn sample(w: *mut Worker) {
     // SAFETY: the caller's.
     unsafe {
         if !w.is_null() && (*w).asleep.load(Ordering::Relaxed) == 0 {
-            charge(w, running(w));
+            charge(w, (*w).running());
         }
     }
 }
@@ -92,11 +124,11 @@ pub(super) unsafe fn sample(w: *mut Worker) {
 /// # Safety
 /// `t` is a control block.
 pub unsafe fn cpu_time(t: *mut Thread) -> u64 {
-    RT.watched.store(true, Ordering::Relaxed);
+    RT.watched.fetch_or(CHARGE, Ordering::Relaxed);
     // SAFETY: the caller's; records are never unmapped.
     unsafe {
         let w: *mut Worker = (*t).worker.load(Ordering::Relaxed).cast();
-        if !w.is_null() && running(w) == t {
+        if !w.is_null() && (*w).runs(t) {
             charge(w, t);
         }
         (*t).cpu_time.load(Ordering::Relaxed)

@@ -13,7 +13,7 @@ mod monitor;
 mod sleepers;
 mod worker;
 
-pub use account::{cpu_time, worker_clock};
+pub use account::{Watcher, cpu_time, worker_clock};
 pub use errand::{Call, Errands};
 pub use holder::Holder;
 pub use idle::Sleepers;
@@ -35,7 +35,7 @@ use crate::thread::{State, Table, Thread};
 use crate::timer::Timers;
 use crate::wait_table::{WaitTable, Wakeable};
 use crate::{mem, sys::linux as l};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Processors that one process can have.
 pub const MAX_PROCESSORS: usize = 1024;
@@ -107,8 +107,10 @@ pub struct Runtime {
     pub sleepers: Sleepers,
     /// The watchdog.
     pub monitor: Monitor,
-    /// A switch has more to do than to switch.
-    watched: AtomicBool,
+    /// What a switch has to do besides: `account::CHARGE`, `account::TELL`.
+    watched: AtomicU8,
+    /// Told of each switch, while `account::TELL` is set.
+    watcher: AtomicPtr<()>,
     /// What all kernel threads have to do.
     pub errands: Errands,
     /// The epoll instance.
@@ -139,7 +141,8 @@ pub static RT: Runtime = Runtime {
     worker_cap: AtomicU32::new(4096),
     sleepers: Sleepers::new(),
     monitor: Monitor::new(),
-    watched: AtomicBool::new(false),
+    watched: AtomicU8::new(0),
+    watcher: AtomicPtr::new(core::ptr::null_mut()),
     errands: Errands::new(),
     reactor: Reactor::new(),
     descriptors: Descriptors::new(),
@@ -302,7 +305,7 @@ impl Runtime {
             self.sleepers.reset();
             self.monitor.reset();
             self.errands.reset();
-            self.watched.store(false, Ordering::Relaxed);
+            self.watched.store(0, Ordering::Relaxed);
             self.futexes.reset();
             self.threads.reset();
             self.descriptors.reset(crate::reactor::fd::MAX as i32);

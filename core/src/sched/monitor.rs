@@ -173,7 +173,7 @@ unsafe fn look(seen: *mut Seen, slice: u64) -> bool {
             late |= n > 0;
         }
         found |= late;
-        if !RT.watched.load(Ordering::Relaxed) {
+        if RT.watched.load(Ordering::Relaxed) & super::account::CHARGE == 0 {
             for p in RT.processors() {
                 super::account::sample(p.worker.load(Ordering::Relaxed));
             }

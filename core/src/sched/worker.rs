@@ -55,10 +55,30 @@ pub struct Worker {
     next: *mut Worker,
     /// The last errand it did.
     pub errand: AtomicU32,
+    /// Which set of CPUs it runs on: the ABI layer's number for it, or [`Worker::ANY_CPUS`].
+    pub cpus: AtomicU32,
     /// CPU time of this kernel thread, in nanoseconds, that has been charged to the threads it ran; see `account.rs`.
     pub(super) charged: AtomicU64,
     /// The next in the list of all workers; written before the worker is listed.
     pub(super) next_of_all: *mut Worker,
+}
+
+impl Worker {
+    /// In [`Worker::cpus`]: not known, what the creator had.
+    pub const ANY_CPUS: u32 = u32::MAX;
+
+    /// The thread that it runs just now, as one look tells. For any kernel thread.
+    pub fn running(&self) -> *mut Thread {
+        let current = (&raw const self.current).cast_mut();
+        // SAFETY: a record, which is never unmapped. The word is written by its worker; a stale value is a control block
+        // all the same.
+        unsafe { AtomicPtr::from_ptr(current).load(Ordering::Relaxed) }
+    }
+
+    /// Whether it runs `t` just now, as one look tells. For any kernel thread.
+    pub fn runs(&self, t: *mut Thread) -> bool {
+        self.running() == t
+    }
 }
 
 /// The worker record of this kernel thread; null on a kernel thread that is not ours.
@@ -103,6 +123,7 @@ unsafe fn fill_in(w: *mut Worker, p: Option<&Processor>) {
         (*w).in_core = AtomicU8::new(1);
         (*w).processor = p.map_or(core::ptr::null(), core::ptr::from_ref);
         (*w).signal_stack = base as usize + 4096;
+        (*w).cpus = AtomicU32::new(Worker::ANY_CPUS);
         fresh_context(&mut (*w).scheduler, base.add(size), sched_loop_entry, w.cast());
         (*w).scheduler.on_cpu = AtomicU8::new(0);
     }
@@ -311,7 +332,7 @@ unsafe fn run(w: *mut Worker, from: *mut Context, t: *mut Thread) {
         p.counters.switches.add(1);
         let before = core::mem::replace(&mut (*w).current, t);
         (*t).worker.store(w.cast(), Ordering::Relaxed);
-        if RT.watched.load(Ordering::Relaxed) {
+        if RT.watched.load(Ordering::Relaxed) != 0 {
             super::account::switched(w, before, t);
         }
         arch::set_thread_pointer((*t).thread_pointer);
@@ -368,8 +389,8 @@ unsafe fn leave() {
             next => {
                 (*w).handed = next.unwrap_or(core::ptr::null_mut());
                 (*w).current = core::ptr::null_mut();
-                if RT.watched.load(Ordering::Relaxed) {
-                    super::account::charge(w, t);
+                if RT.watched.load(Ordering::Relaxed) != 0 {
+                    super::account::left(w, t);
                 }
                 take_context(&raw mut (*w).scheduler);
                 switch(&raw mut (*t).context, &raw mut (*w).scheduler);
