@@ -102,7 +102,7 @@ programs! {
         threads { workers: &[2, 1] },
     }
     python Python {
-        compute { workers: &[2] },
+        compute { workers: &[2, 1] },
         executors,
         loops,
         processes,

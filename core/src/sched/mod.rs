@@ -55,6 +55,8 @@ pub struct Processor {
     pub worker: AtomicPtr<Worker>,
     /// A deadline was added since the last switch.
     pub armed: AtomicBool,
+    /// So many injected threads come before those in the ring (see `worker::preempt`).
+    pub favoured: AtomicU32,
     /// `arch::ticks` at the last look at the deadlines.
     pub last_look: AtomicU64,
     /// Turns of polling before sleep that have paid off lately (see `idle`).
@@ -249,6 +251,7 @@ impl Runtime {
                     armed: AtomicBool::new(false),
                     last_look: AtomicU64::new(0),
                     patience: AtomicU32::new(idle::PATIENCE_MAX / 2),
+                    favoured: AtomicU32::new(0),
                     watched: AtomicU32::new(0),
                     watched_since: AtomicU64::new(0),
                     index: i,
@@ -369,6 +372,28 @@ impl Runtime {
         self.sleepers.wake_if_needed(self, true);
     }
 
+    /// Takes the oldest injected thread.
+    fn take_one_injected(&self) -> Option<*mut Thread> {
+        if self.inject_len.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        self.unlink_injected(&mut self.inject.lock())
+    }
+
+    fn unlink_injected(&self, q: &mut Inject) -> Option<*mut Thread> {
+        let t = q.head;
+        if t.is_null() {
+            return None;
+        }
+        // SAFETY: linked under the lock.
+        q.head = unsafe { (*t).next.load(Ordering::Relaxed) };
+        if q.head.is_null() {
+            q.tail = core::ptr::null_mut();
+        }
+        self.inject_len.fetch_sub(1, Ordering::Relaxed);
+        Some(t)
+    }
+
     /// Takes one injected thread; moves some more to the queue of `p`.
     fn take_injected(&self, p: &Processor) -> Option<*mut Thread> {
         if self.inject_len.load(Ordering::Relaxed) == 0 {
@@ -378,19 +403,10 @@ impl Runtime {
         let share = (self.inject_len.load(Ordering::Relaxed) / self.processors().len() + 1).min(64);
         let mut first = None;
         for i in 0..share {
-            let t = q.head;
-            if t.is_null() {
-                break;
-            }
             if i > 0 && p.queue.len() >= crate::runq::CAPACITY / 2 {
                 break;
             }
-            // SAFETY: linked under the lock.
-            q.head = unsafe { (*t).next.load(Ordering::Relaxed) };
-            if q.head.is_null() {
-                q.tail = core::ptr::null_mut();
-            }
-            self.inject_len.fetch_sub(1, Ordering::Relaxed);
+            let Some(t) = self.unlink_injected(&mut q) else { break };
             if first.is_none() {
                 first = Some(t);
             } else if p.queue.push(t).is_err() {

@@ -19,6 +19,10 @@ const PAUSE_MAX: u64 = 5_000_000;
 const LATE: u64 = 100_000;
 /// How long a thread may have run when one that the monitor had to wake takes its place, in nanoseconds.
 const LATE_SLICE: u64 = 300_000;
+/// Threads that were woken wait for this part of a slice at most, those that were preempted themselves for a whole one: as
+/// with the kernel's scheduler, who has slept comes before who has computed. (Python's threads pass their lock on by waking
+/// each other: with whole slices a turn of theirs took ten times as long as on the kernel.)
+const WOKEN_SHARE: u64 = 4;
 /// Looks that find all workers asleep before the monitor sleeps itself.
 const QUIET: u32 = 20;
 
@@ -138,8 +142,8 @@ unsafe extern "C" fn monitor_start(seen: *mut u8) -> ! {
         }
         quiet = 0;
         // SAFETY: the array is the monitor's own.
-        let found = unsafe { look(seen, m.slice.load(Ordering::Relaxed)) };
-        pause = if found { PAUSE_MIN } else { (pause * 2).min(PAUSE_MAX) };
+        let (found, due) = unsafe { look(seen, m.slice.load(Ordering::Relaxed)) };
+        pause = if found { PAUSE_MIN } else { (pause * 2).min(PAUSE_MAX).min(due.max(PAUSE_MIN)) };
         // While all workers are busy the monitor keeps the deadlines.
         if RT.sleepers.sleeping() == 0 {
             let next = RT.next_deadline();
@@ -150,10 +154,10 @@ unsafe extern "C" fn monitor_start(seen: *mut u8) -> ! {
     }
 }
 
-/// One look at everything; returns whether there was something to mend.
-unsafe fn look(seen: *mut Seen, slice: u64) -> bool {
+/// One look at everything; returns whether there was something to mend, and how long it is until the next slice ends.
+unsafe fn look(seen: *mut Seen, slice: u64) -> (bool, u64) {
     let now = clock::now();
-    let mut found = false;
+    let (mut found, mut due) = (false, u64::MAX);
     // Threads became runnable that nobody but the monitor noticed; a busy worker should run them soon.
     let mut late = false;
     let hooks = RT.hooks();
@@ -199,7 +203,15 @@ unsafe fn look(seen: *mut Seen, slice: u64) -> bool {
                     found = true;
                 }
                 found |= s.urgent;
-                if now - s.since >= if s.urgent { LATE_SLICE.min(slice) } else { slice } {
+                // Threads in the ring have waited for something that has happened; preempted ones are in the injection queue.
+                let limit = match (s.urgent, p.queue.is_empty()) {
+                    (true, _) => LATE_SLICE.min(slice),
+                    (false, false) => slice / WOKEN_SHARE,
+                    (false, true) => slice,
+                };
+                if now - s.since < limit {
+                    due = due.min(limit - (now - s.since));
+                } else {
                     s.urgent = false;
                     let w = p.worker.load(Ordering::Relaxed);
                     if !w.is_null() {
@@ -210,5 +222,5 @@ unsafe fn look(seen: *mut Seen, slice: u64) -> bool {
             }
         }
     }
-    found
+    (found, due)
 }

@@ -18,6 +18,8 @@ const STACK: usize = 64 * 1024;
 pub const SIGNAL_STACK: usize = 64 * 1024;
 /// Own work is put after injected threads, deadlines and the reactor once in so many switches.
 const FAIRNESS: u32 = 64;
+/// Threads that come before those in the ring after a preemption.
+const MOST_FAVOURED: usize = 32;
 /// With more than that in its ring a worker takes no events off the reactor.
 const DEEP: usize = crate::reactor::BATCH;
 
@@ -301,6 +303,18 @@ unsafe fn pick(p: &Processor) -> Option<*mut Thread> {
 
 #[cold]
 unsafe fn look_around(p: &Processor) -> Option<*mut Thread> {
+    let favoured = p.favoured.load(Ordering::Relaxed);
+    if favoured != 0 {
+        p.favoured.store(favoured - 1, Ordering::Relaxed);
+        if let Some(t) = RT.take_one_injected() {
+            if favoured > 1 {
+                // The switch adds one: the next pick comes here again.
+                p.tick.store(p.tick.load(Ordering::Relaxed) | (FAIRNESS - 1), Ordering::Relaxed);
+            }
+            return Some(t);
+        }
+        p.favoured.store(0, Ordering::Relaxed);
+    }
     // SAFETY: inside the core.
     unsafe {
         if p.timers.next() != crate::clock::NEVER {
@@ -485,6 +499,13 @@ pub unsafe fn preempt() {
                 return;
             }
             p.counters.preemptions.add(1);
+            // Those that the monitor woke, since their deadline had passed or a descriptor was ready, are why this happens:
+            // they come before all others, in their order. (Else threads in the ring come between them, and who takes
+            // turns with those by waiting for the same lock is always the last in its line.)
+            p.favoured.store(RT.inject_len.load(Ordering::Relaxed).min(MOST_FAVOURED) as u32, Ordering::Relaxed);
+            if p.favoured.load(Ordering::Relaxed) != 0 {
+                p.tick.store((p.tick.load(Ordering::Relaxed) | (FAIRNESS - 1)).wrapping_add(1), Ordering::Relaxed);
+            }
         }
         RT.inject(t);
         leave();
