@@ -67,6 +67,8 @@ programs! {
         signals_eintr { workers: &[2, 1] },
         signals_elsewhere { workers: &[2, 1] },
         signals_fault { workers: &[2, 1] },
+        signals_flood { workers: &[2, 1, 4] },
+        signals_into_calls { workers: &[2, 1] },
         signals_never { workers: &[2, 1] },
         signals_process { workers: &[2, 1] },
         sleep { workers: &[2, 1] },

@@ -132,9 +132,9 @@ impl UContext {
         }
     }
 
-    /// Takes over what a handler changed in the context that [`of_call`](Self::of_call) made.
-    pub fn back_to(&self, frame: &mut Frame, made: &UContext) {
-        let (r, m) = (&self.regs, &made.regs);
+    /// Takes over what a handler changed in the context that [`of_call`](Self::of_call) made, with `end` as its rip.
+    pub fn back_to(&self, frame: &mut Frame, end: u64) {
+        let r = &self.regs;
         frame.r8 = r.r8;
         frame.r9 = r.r9;
         frame.r10 = r.r10;
@@ -149,7 +149,7 @@ impl UContext {
         frame.rdx = r.rdx;
         frame.rax = r.rax;
         frame.flags = r.flags;
-        if r.rip != m.rip {
+        if r.rip != end {
             frame.continuation = r.rip.wrapping_sub(sites::DONE as u64);
         }
     }

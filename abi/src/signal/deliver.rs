@@ -73,10 +73,10 @@ unsafe fn deliver_all(frame: &mut Frame) -> (bool, bool) {
     unsafe {
         core::arch::asm!("fxsave64 [{}]", in(reg) &mut floats, options(nostack));
         while let Some((info, action)) = next(t) {
-            let made = UContext::of_call(frame, 0, (&raw mut floats).cast());
-            let mut context = made;
+            let mut context = UContext::of_call(frame, 0, (&raw mut floats).cast());
+            let end = context.regs.rip;
             run(t, &info, &action, &mut context);
-            context.back_to(frame, &made);
+            context.back_to(frame, end);
             ran = true;
             restart &= action.flags & l::SA_RESTART as u64 != 0;
         }
@@ -154,7 +154,7 @@ unsafe fn next(t: *mut Thread) -> Option<(SigInfo, actions::Action)> {
     }
 }
 
-/// Runs one handler and restores the mask it found.
+/// Runs one handler and restores the mask it found. Sparing with stack: handlers nest on stacks of 16 KiB.
 ///
 /// # Safety
 /// Inside the core; `context` is the interrupted one, whose stack pointer tells whether the alternate stack is in use.
@@ -170,33 +170,26 @@ unsafe fn run(t: *mut Thread, info: &SigInfo, action: &actions::Action, context:
             id.alt_stack.size = 0;
         }
         let mask = id.sig_mask.load(Ordering::Relaxed);
-        let mut frame = SignalFrame { restorer: kernel::restore as *const () as usize, context: *context, info: *info };
-        frame.context.mask = if id.sig_restore_mask_set { id.sig_restore_mask } else { mask };
+        context.mask = if id.sig_restore_mask_set { id.sig_restore_mask } else { mask };
         id.sig_restore_mask_set = false;
-        frame.context.stack = super::context::Stack {
+        context.stack = super::context::Stack {
             base: alt.base,
             flags: if alt.size == 0 { 2 } else { i32::from(on_alt) },
             size: alt.size,
         };
         let own = if action.flags & l::SA_NODEFER as u64 != 0 { 0 } else { bit(signal) };
         id.sig_mask.store(mask | action.mask | own, Ordering::Relaxed);
-        let extended = (*t).extended;
         let recover = core::mem::replace(&mut (*t).recover, 0);
-        let mut area = Extended::new();
-        if extended {
-            arch::save_extended(area.as_mut_ptr());
-        }
-        (*worker()).in_core.store(0, Ordering::Relaxed);
-        call(&mut frame, action.handler, signal, if use_alt { alt.base + alt.size } else { 0 });
-        // Another worker, perhaps.
-        (*worker()).in_core.store(1, Ordering::Relaxed);
-        if extended {
-            arch::restore_extended(area.as_ptr());
-        }
-        (*t).extended = extended;
-        (*t).recover = recover;
         let floats = context.regs.floats;
-        *context = frame.context;
+        let top = if use_alt { alt.base + alt.size } else { 0 };
+        if (*t).extended {
+            keeping_extended(context, info, action.handler, top);
+            (*t).extended = true;
+        } else {
+            outside_core(context, info, action.handler, top);
+            (*t).extended = false;
+        }
+        (*t).recover = recover;
         context.regs.floats = floats;
         set_mask(t, context.mask);
         if use_alt && alt.flags & AUTODISARM != 0 {
@@ -224,11 +217,32 @@ pub unsafe fn set_mask(t: *mut Thread, mask: u64) {
     }
 }
 
-/// Calls a handler. `source` is copied below the stack pointer, or below `top` if that is not 0; its first word is the
+#[inline(never)]
+unsafe fn keeping_extended(context: &mut UContext, info: &SigInfo, handler: usize, top: usize) {
+    let mut area = Extended::new();
+    // SAFETY: the caller's.
+    unsafe {
+        arch::save_extended(area.as_mut_ptr());
+        outside_core(context, info, handler, top);
+        arch::restore_extended(area.as_ptr());
+    }
+}
+
+#[inline(always)]
+unsafe fn outside_core(context: &mut UContext, info: &SigInfo, handler: usize, top: usize) {
+    // SAFETY: the caller's; another worker, perhaps, after the call.
+    unsafe {
+        (*worker()).in_core.store(0, Ordering::Relaxed);
+        call(context, info, handler, top);
+        (*worker()).in_core.store(1, Ordering::Relaxed);
+    }
+}
+
+/// Calls a handler. A frame for it is made below the stack pointer, or below `top` if that is not 0; its first word is the
 /// address of the sigreturn instructions, so that to an unwinder the handler's caller was called by them, with the
-/// interrupted context above. What the handler changed is copied back.
+/// interrupted context above. What the handler changed in the context is copied back.
 #[unsafe(naked)]
-unsafe extern "C" fn call(source: *mut SignalFrame, handler: usize, signal: u32, top: usize) {
+unsafe extern "C" fn call(context: *mut UContext, info: *const SigInfo, handler: usize, top: usize) {
     naked_asm!(
         ".cfi_startproc",
         "push rbp",
@@ -242,9 +256,10 @@ unsafe extern "C" fn call(source: *mut SignalFrame, handler: usize, signal: u32,
         "fnstcw [rsp + 4]",
         "mov rbx, rsp",
         "mov r12, rdi",
-        "mov r13, rsi",
-        "mov r14d, edx",
-        "lea rax, [rsp - 128]",
+        "mov r13, rdx",
+        "mov rdx, rsi",
+        "mov r14d, [rsi]", // the signal's number
+        "mov rax, rsp",
         "test rcx, rcx",
         "cmovnz rax, rcx",
         "sub rax, {size}",
@@ -253,21 +268,27 @@ unsafe extern "C" fn call(source: *mut SignalFrame, handler: usize, signal: u32,
         "mov r15, rax",
         "mov rsp, rax",
         ".cfi_def_cfa rsp, 8",
-        "mov rdi, rax",
+        "lea rcx, [rip + {restore}]",
+        "mov [rax], rcx",
+        "lea rdi, [rax + {context}]",
         "mov rsi, r12",
-        "mov ecx, {size}",
+        "mov ecx, {context_size}",
+        "rep movsb",
+        "lea rdi, [rax + {info}]",
+        "mov rsi, rdx",
+        "mov ecx, {info_size}",
         "rep movsb",
         "sub rsp, 8",
         ".cfi_adjust_cfa_offset 8",
         "mov edi, r14d",
         "lea rsi, [r15 + {info}]",
-        "lea rdx, [r15 + 8]",
+        "lea rdx, [r15 + {context}]",
         "xor eax, eax",
         "call r13",
         "cld",
         "mov rdi, r12",
-        "mov rsi, r15",
-        "mov ecx, {size}",
+        "lea rsi, [r15 + {context}]",
+        "mov ecx, {context_size}",
         "rep movsb",
         "mov rsp, rbx",
         "ldmxcsr [rsp]",
@@ -281,7 +302,11 @@ unsafe extern "C" fn call(source: *mut SignalFrame, handler: usize, signal: u32,
         "pop rbp",
         "ret",
         ".cfi_endproc",
+        restore = sym kernel::restore,
         size = const size_of::<SignalFrame>(),
+        context = const core::mem::offset_of!(SignalFrame, context),
+        context_size = const size_of::<UContext>(),
         info = const core::mem::offset_of!(SignalFrame, info),
+        info_size = const size_of::<SigInfo>(),
     )
 }

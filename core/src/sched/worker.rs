@@ -578,15 +578,24 @@ unsafe fn lost_processor(w: *mut Worker) {
     unsafe {
         (*w).processor = core::ptr::null();
         let t = (*w).current;
-        let mut area = Extended::new();
         if (*t).extended {
-            arch::save_extended(area.as_mut_ptr());
+            inject_extended(t);
+        } else {
+            RT.inject(t);
+            leave();
         }
+    }
+}
+
+#[inline(never)]
+unsafe fn inject_extended(t: *mut Thread) {
+    // SAFETY: the caller's.
+    unsafe {
+        let mut area = Extended::new();
+        arch::save_extended(area.as_mut_ptr());
         RT.inject(t);
         leave();
-        if (*t).extended {
-            arch::restore_extended(area.as_ptr());
-        }
+        arch::restore_extended(area.as_ptr());
     }
 }
 
