@@ -4,7 +4,9 @@ use crate::entry::Frame;
 use crate::sites::{DONE, RAW_PLAIN, RAW_POST};
 use crate::thread::CloneArgs;
 use crate::wait::{Next, e, fail, interrupted};
-use crate::{credentials, fd, futex, io, memory, poll, process, scheduling, signal, start, task_files, thread, time};
+use crate::{
+    credentials, fd, futex, io, memory, poll, process, scheduling, signal, start, task_files, thread, time, timer,
+};
 use core::sync::atomic::Ordering;
 use heddle_core::sched::{self, RT, worker};
 use heddle_core::sys::{self, linux as l};
@@ -301,7 +303,9 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                 }
                 sys::syscall6(number as usize, args)
             }
-            l::__NR_timer_create => thread::timer_create(args),
+            l::__NR_timer_create => timer::create(args),
+            l::__NR_timer_delete => timer::delete(args),
+            l::__NR_timer_getoverrun => timer::overrun(args),
             l::__NR_clock_gettime | l::__NR_clock_getres | l::__NR_clock_settime | l::__NR_clock_nanosleep
                 if let Some(of) = time::thread_clock(t, args[0]) =>
             {

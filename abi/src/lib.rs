@@ -28,5 +28,6 @@ pub mod stats;
 pub mod task_files;
 pub mod thread;
 pub mod time;
+pub mod timer;
 pub mod vdso;
 pub mod wait;

@@ -99,6 +99,7 @@ unsafe fn child() {
         RT.reset_in_child();
         crate::scheduling::reset();
         signal::pending::reset();
+        crate::timer::reset();
         signal::actions::give_back();
         signal::kernel::keep_nothing();
         signal::kernel::set_process(sys!(l::__NR_getpid) as i32);

@@ -112,6 +112,7 @@ unsafe fn take_over(mask: u64) -> Result<*mut Thread, i32> {
         let Some(main) = RT.threads.allocate() else { return Err(linux_raw_sys::errno::EAGAIN as i32) };
         let id = &mut (*main).identity;
         id.tid.store(pid as u32, Ordering::Relaxed);
+        (*main).signals.lock().owner = pid as u32;
         id.sig_mask.store(mask, Ordering::Relaxed);
         let mut alt = signal::context::Stack { base: 0, flags: 0, size: 0 };
         heddle_core::sys!(l::__NR_sigaltstack, 0, &mut alt as *mut _);
@@ -137,6 +138,7 @@ unsafe fn take_over(mask: u64) -> Result<*mut Thread, i32> {
             single_cpu: cpus::allowed() == 1,
         };
         signal::actions::take_over(mask);
+        signal::pending::take_over(main);
         let hooks = Hooks {
             worker_started: signal::kernel::worker_started,
             attend: signal::kernel::empty_inbox,
@@ -144,6 +146,7 @@ unsafe fn take_over(mask: u64) -> Result<*mut Thread, i32> {
         };
         if let Err(errno) = RT.start(options, hooks, main) {
             signal::actions::give_back();
+            signal::pending::give_back(main);
             RT.reset_in_child();
             crate::scheduling::reset();
             report::line(format_args!("cannot start (error {errno}): descriptor, process or memory limit reached"));

@@ -123,6 +123,9 @@ pub unsafe fn create(frame: &Frame, args: &CloneArgs) -> isize {
         if args.flags & l::CLONE_CHILD_SETTID as u64 != 0 {
             (args.child_tid as *mut u32).write(tid);
         }
+        if signal::deliverable(t) {
+            (*t).attention.store(true, Ordering::Relaxed);
+        }
         CREATED.fetch_add(1, Ordering::Relaxed);
         if let Some(p) = (*worker()).processor.as_ref() {
             p.counters.created.add(1);
@@ -156,6 +159,7 @@ pub unsafe fn exit(status: i32) -> ! {
     // SAFETY: the current thread's own fields.
     unsafe {
         robust_list(t);
+        signal::pending::thread_ends(t);
         STATUS.store(status as u32, Ordering::Relaxed);
         sched::exit_current(last_act, t.cast())
     }
@@ -289,57 +293,5 @@ pub unsafe fn prctl(t: *mut Thread, args: [usize; 6]) -> isize {
             _ => crate::credentials::prctl(args)
                 .unwrap_or_else(|| heddle_core::sys::syscall6(l::__NR_prctl as usize, args)),
         }
-    }
-}
-
-/// For each timer of ours (by the kernel's number, modulo the table's size) the thread that its signals are for.
-static TIMERS: [AtomicU32; 1024] = [const { AtomicU32::new(0) }; 1024];
-
-/// The thread that the signals of the kernel's timer `id` are for: `None` if that is the process, `Some(None)` if the
-/// thread has ended.
-pub fn timer_target(id: u32) -> Option<Option<*mut Thread>> {
-    match TIMERS[id as usize % TIMERS.len()].load(Ordering::Relaxed) {
-        0 => None,
-        tid => Some(RT.threads.find(tid)),
-    }
-}
-
-/// `timer_create`: a timer for a thread of ours (SIGEV_THREAD_ID) becomes one for the process in the kernel; its signals
-/// are told by the timer's number and sent on to the thread.
-///
-/// # Safety
-/// The program's call.
-pub unsafe fn timer_create(args: [usize; 6]) -> isize {
-    const SIGEV_SIGNAL: i32 = 0;
-    const SIGEV_THREAD_ID: i32 = 4;
-    let mut args = args;
-    // SAFETY: the program's pointers; struct sigevent is 64 bytes: value, signal, notify, thread id.
-    unsafe {
-        match crate::time::thread_clock(current(), args[0]) {
-            Some(crate::time::Of::Thread(t)) => args[0] = sched::worker_clock(t) as usize,
-            Some(crate::time::Of::Nobody) => return fail(e::EINVAL),
-            None => {}
-        }
-        if args[1] != 0 {
-            let mut event = *(args[1] as *const [i32; 16]);
-            if event[3] & SIGEV_THREAD_ID != 0 && RT.threads.find(event[4] as u32).is_some() {
-                let tid = event[4] as u32;
-                // Its signal must reach us whatever its action is.
-                signal::actions::note_blocked(signal::bit((event[2] as u32).clamp(1, 64)));
-                event[3] = SIGEV_SIGNAL;
-                let mut a = args;
-                a[1] = event.as_ptr() as usize;
-                let r = heddle_core::sys::syscall6(l::__NR_timer_create as usize, a);
-                if r == 0 {
-                    TIMERS[*(args[2] as *const u32) as usize % TIMERS.len()].store(tid, Ordering::Relaxed);
-                }
-                return r;
-            }
-        }
-        let r = heddle_core::sys::syscall6(l::__NR_timer_create as usize, args);
-        if r == 0 {
-            TIMERS[*(args[2] as *const u32) as usize % TIMERS.len()].store(0, Ordering::Relaxed);
-        }
-        r
     }
 }

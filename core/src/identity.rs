@@ -3,21 +3,26 @@
 //! Plain data: the rules about it are in the ABI layer. Fields without an atomic type belong to the thread itself (or to
 //! its creator before it first runs); the others are locked or atomic because other threads look at them.
 
-use crate::lock::SpinLock;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// One queued signal: the kernel's 128-byte `siginfo_t`.
 pub type SigInfo = [u64; 16];
 
-/// How many queued signals of one thread keep their own `siginfo_t`; more are merged, as standard signals are.
-pub const QUEUED: usize = 8;
-
-/// Signals sent to the thread and not yet delivered.
+/// Signals sent to a thread and not yet delivered: a list in the ABI layer's pool.
 pub struct PendingSignals {
-    /// `siginfo_t`s in the order they came.
-    pub queue: [SigInfo; QUEUED],
-    /// How many entries of `queue` are used.
-    pub len: usize,
+    /// The id of the thread they are for; 0 once it has ended.
+    pub owner: u32,
+    /// The oldest: its number in the pool, 0 = none.
+    pub first: u32,
+    /// The newest.
+    pub last: u32,
+}
+
+impl PendingSignals {
+    /// None, for the thread `owner`.
+    pub const fn of(owner: u32) -> Self {
+        Self { owner, first: 0, last: 0 }
+    }
 }
 
 /// A thread's alternate signal stack, as `sigaltstack(2)` describes it.
@@ -47,14 +52,12 @@ pub struct Identity {
     pub sig_mask: AtomicU64,
     /// Signals that a running `sigwait` takes although they are blocked.
     pub sig_waited: AtomicU64,
-    /// Which signals are in `sig_queue` or merged.
+    /// Which signals are in the thread's queue, or have lost their `siginfo_t` because the pool was full.
     pub sig_pending: AtomicU64,
     /// The mask to go back to after a `sigsuspend`-like call has been interrupted; valid if `sig_restore_mask_set`.
     pub sig_restore_mask: u64,
     /// See `sig_restore_mask`.
     pub sig_restore_mask_set: bool,
-    /// Their `siginfo_t`s.
-    pub sig_queue: SpinLock<PendingSignals>,
     /// The alternate signal stack.
     pub alt_stack: AltStack,
     /// The name, NUL-padded, in two words: other threads may set it.
@@ -76,7 +79,6 @@ impl Identity {
             sig_pending: AtomicU64::new(0),
             sig_restore_mask: 0,
             sig_restore_mask_set: false,
-            sig_queue: SpinLock::new(PendingSignals { queue: [[0; 16]; QUEUED], len: 0 }),
             alt_stack: AltStack { base: 0, size: 0, flags: 0 },
             name: [AtomicU64::new(0), AtomicU64::new(0)],
         }

@@ -8,7 +8,7 @@
 //! to its worker while it is being switched.
 
 use crate::arch::Context;
-use crate::identity::Identity;
+use crate::identity::{Identity, PendingSignals};
 use crate::lock::SpinLock;
 use crate::mem;
 use crate::park::ParkWord;
@@ -76,6 +76,8 @@ pub struct Thread {
     pub attributes: AtomicUsize,
     /// CPU time charged to it, in nanoseconds; see `sched::cpu_time`.
     pub cpu_time: AtomicU64,
+    /// Its signals. Outlives the block's lives: a sender may be late.
+    pub signals: SpinLock<PendingSignals>,
     /// Its identity towards libc.
     pub identity: Identity,
 }
@@ -175,12 +177,13 @@ impl Table {
         };
         self.live.fetch_add(1, Ordering::Relaxed);
         let index = self.index(thread);
-        // SAFETY: the block is ours alone until it is published by its id or a queue. A block's park word and on_cpu
-        // outlive its lives; all else is written anew.
+        // SAFETY: the block is ours alone until it is published by its id or a queue. A block's park word, on_cpu and
+        // signal queue outlive its lives; all else is written anew.
         unsafe {
             if first_life {
                 (*thread).context = Context::new();
                 (&raw mut (*thread).park).write(ParkWord::new());
+                (&raw mut (*thread).signals).write(SpinLock::new(PendingSignals::of(0)));
             }
             (&raw mut (*thread).timer).write(TimerNode::new());
             (*thread).warm_until.store(0, Ordering::Relaxed);
@@ -198,6 +201,7 @@ impl Table {
             let generation = 1 + (*life as u32 % 255);
             let tid = (generation << 22) | ((index + self.offset.load(Ordering::Relaxed)) % FIRST_TID);
             (*thread).identity.tid.store(tid, Ordering::Relaxed);
+            *(*thread).signals.lock() = PendingSignals::of(tid);
             (*thread).set_state(State::Runnable);
         }
         Some(thread)

@@ -71,6 +71,7 @@ programs! {
         signals_into_calls { workers: &[2, 1] },
         signals_never { workers: &[2, 1] },
         signals_process { workers: &[2, 1] },
+        signals_queue { workers: &[2, 1, 4] },
         sleep { workers: &[2, 1] },
         sleepers { heavy: true },
         small_stacks { workers: &[2, 1] },

@@ -30,6 +30,8 @@ static ACTIONS: SpinLock<All> = SpinLock::new(All([Action { handler: 0, flags: 0
 static ARMED: AtomicU64 = AtomicU64::new(0);
 /// Signals that some thread has blocked on purpose; they stay armed.
 static BLOCKED: AtomicU64 = AtomicU64::new(0);
+/// Those of them that only count until the program's own mask is known.
+static UNSURE: AtomicU64 = AtomicU64::new(0);
 static ALWAYS: AtomicBool = AtomicBool::new(false);
 
 /// Signals that the kernel must always hand to us: faults (the core probes addresses; stack overflows are named).
@@ -84,8 +86,9 @@ unsafe fn apply(signal: u32, action: &Action) {
 /// # Safety
 /// Signals are blocked; the process has one thread.
 pub unsafe fn take_over(blocked: u64) {
-    // Everything blocked: libc is in the middle of creating a thread, and will set the program's own mask next.
-    let blocked = if blocked | UNCATCHABLE == u64::MAX { 0 } else { blocked };
+    // Everything blocked: libc is in the middle of creating a thread, and will set the program's own mask next (`settle`).
+    // Until then it may be that the program has blocked any signal, and what is pending already was blocked.
+    UNSURE.store(if blocked | UNCATCHABLE == u64::MAX { !UNCATCHABLE } else { 0 }, Ordering::Relaxed);
     BLOCKED.store(blocked & !UNCATCHABLE, Ordering::Relaxed);
     ALWAYS.store(true, Ordering::Relaxed);
     for signal in 1..=64 {
@@ -116,6 +119,7 @@ pub unsafe fn give_back() {
         ACTIONS.force_unlock();
         let armed = ARMED.swap(0, Ordering::Relaxed);
         BLOCKED.store(0, Ordering::Relaxed);
+        UNSURE.store(0, Ordering::Relaxed);
         ALWAYS.store(false, Ordering::Relaxed);
         for signal in 1..=64 {
             if armed & bit(signal) != 0 {
@@ -181,6 +185,29 @@ pub fn note_blocked(mask: u64) {
     for signal in 1..=64 {
         let a = &all.0[signal as usize];
         if new & bit(signal) != 0 && a.handler == DEFAULT {
+            // SAFETY: as in sigaction.
+            unsafe { apply(signal, a) };
+        }
+    }
+}
+
+/// A thread sets its whole mask for the first time since the runtime started: what it does not block was not blocked by the
+/// program before.
+#[inline]
+pub fn settle(mask: u64) {
+    if UNSURE.load(Ordering::Relaxed) != 0 && mask != u64::MAX {
+        settle_now(mask);
+    }
+}
+
+#[cold]
+fn settle_now(mask: u64) {
+    let all = ACTIONS.lock();
+    let open = UNSURE.swap(0, Ordering::Relaxed) & !mask;
+    BLOCKED.fetch_and(!open, Ordering::Relaxed);
+    for signal in 1..=64 {
+        let a = &all.0[signal as usize];
+        if open & bit(signal) != 0 && a.handler == DEFAULT {
             // SAFETY: as in sigaction.
             unsafe { apply(signal, a) };
         }

@@ -3,6 +3,7 @@
 use super::actions::{self, Action};
 use super::context::Stack;
 use super::deliver::set_mask;
+use super::pending::Refused;
 use super::{bit, deliver, kernel, pending};
 use crate::entry::Frame;
 use crate::time::read_timespec;
@@ -54,6 +55,9 @@ pub unsafe fn sigprocmask(t: *mut Thread, args: [usize; 6]) -> isize {
                 l::SIG_SETMASK => set,
                 _ => return fail(e::EINVAL),
             };
+            if how as u32 == l::SIG_SETMASK {
+                actions::settle(set);
+            }
             if how as u32 != l::SIG_UNBLOCK {
                 actions::note_blocked(set);
             }
@@ -104,7 +108,7 @@ pub unsafe fn sigaltstack(t: *mut Thread, frame: &Frame, args: [usize; 6]) -> is
                 return fail(e::EPERM);
             }
             let mode = s.flags & !(1 << 31);
-            if mode & !(SS_DISABLE | SS_ONSTACK) != 0 {
+            if !matches!(mode, 0 | SS_DISABLE | SS_ONSTACK) {
                 return fail(e::EINVAL);
             }
             (*t).identity.alt_stack = if mode == SS_DISABLE {
@@ -143,17 +147,25 @@ pub unsafe fn tgkill(process: Option<i32>, tid: i32, signal: u32) -> Option<isiz
     if signal > 64 || tid <= 0 || process.is_some_and(|p| p <= 0) {
         return Some(fail(e::EINVAL));
     }
-    let Some(t) = RT.threads.find(tid as u32) else { return Some(fail(e::ESRCH)) };
     if signal == 0 {
-        return Some(0);
+        return Some(if RT.threads.find(tid as u32).is_some() { 0 } else { fail(e::ESRCH) });
     }
-    if signal == l::SIGKILL || signal == l::SIGSTOP || kernel::is_kept(signal) {
+    if RT.threads.find(tid as u32).is_some()
+        && (signal == l::SIGKILL || signal == l::SIGSTOP || kernel::is_kept(signal))
+    {
         // SAFETY: no memory is touched.
         return Some(unsafe { heddle_core::sys!(l::__NR_kill, kernel::process(), signal) });
     }
-    // SAFETY: a live control block.
-    unsafe { pending::send_to_thread(t, &info_of(signal, SI_TKILL)) };
-    Some(0)
+    // SAFETY: the caller's.
+    Some(sent(unsafe { pending::send_to_thread(tid as u32, &info_of(signal, SI_TKILL)) }))
+}
+
+fn sent(result: Result<(), Refused>) -> isize {
+    match result {
+        Ok(()) => 0,
+        Err(Refused::Gone) => fail(e::ESRCH),
+        Err(Refused::Full) => fail(e::EAGAIN),
+    }
 }
 
 /// `rt_tgsigqueueinfo`; `None`: ask the kernel.
@@ -170,15 +182,12 @@ pub unsafe fn tgsigqueueinfo(args: [usize; 6]) -> Option<isize> {
     if r != 0 || signal == 0 || signal > 64 {
         return Some(if signal > 64 { fail(e::EINVAL) } else { r });
     }
-    // SAFETY: the program's siginfo_t; a live control block.
+    // SAFETY: the program's siginfo_t; the caller's.
     unsafe {
         let mut copy = *(info as *const SigInfo);
         copy[0] = copy[0] & !0xffff_ffff | signal as u64;
-        if let Some(t) = RT.threads.find(tid as u32) {
-            pending::send_to_thread(t, &copy);
-        }
+        Some(sent(pending::send_to_thread(tid as u32, &copy)))
     }
-    Some(0)
 }
 
 /// `kill` to the own process; `None`: ask the kernel.
@@ -193,8 +202,7 @@ pub unsafe fn kill(process: i32, signal: u32) -> Option<isize> {
         return None;
     }
     // SAFETY: inside the core.
-    unsafe { pending::send_to_process(&info_of(signal, SI_USER)) };
-    Some(0)
+    Some(sent(unsafe { pending::send_to_process(&info_of(signal, SI_USER)) }))
 }
 
 /// `rt_sigqueueinfo` to the own process; `None`: ask the kernel.
@@ -210,9 +218,8 @@ pub unsafe fn sigqueueinfo(args: [usize; 6]) -> Option<isize> {
     unsafe {
         let mut copy = *(info as *const SigInfo);
         copy[0] = copy[0] & !0xffff_ffff | signal as u64;
-        pending::send_to_process(&copy);
+        Some(sent(pending::send_to_process(&copy)))
     }
-    Some(0)
 }
 
 /// `rt_sigtimedwait`.

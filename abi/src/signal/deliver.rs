@@ -134,7 +134,10 @@ unsafe fn next(t: *mut Thread) -> Option<(SigInfo, actions::Action)> {
         loop {
             (*t).attention.store(false, Ordering::Relaxed);
             let wanted = !(*t).identity.sig_mask.load(Ordering::Relaxed);
-            let info = pending::take_for(t, wanted)?;
+            let Some(info) = pending::take_for(t, wanted) else {
+                pending::pass_on(t);
+                return None;
+            };
             if pending::deliverable(t) {
                 (*t).attention.store(true, Ordering::Relaxed);
             }

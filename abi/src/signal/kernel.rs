@@ -25,9 +25,15 @@ const ALL: u64 = u64::MAX;
 
 /// Room for signals that arrived while the worker was in the core; emptied when it leaves.
 pub struct Inbox {
-    infos: [SigInfo; 8],
+    infos: [SigInfo; 16],
     len: usize,
+    /// It is nearly full: the worker blocks signals until it has been emptied, so that the kernel keeps what comes.
+    closed: bool,
 }
+
+/// Signals that an instruction may raise; the kernel ends a process that blocks them then.
+const FAULTS: u64 =
+    bit(l::SIGSEGV) | bit(l::SIGBUS) | bit(l::SIGILL) | bit(l::SIGTRAP) | bit(l::SIGFPE) | bit(l::SIGSYS);
 
 /// What the kernel is told for an armed signal.
 pub fn our_action(flags: u64) -> Action {
@@ -266,8 +272,8 @@ unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UC
             if (&raw const GUARDED_START as usize..=&raw const GUARDED_CALL as usize).contains(&rip) {
                 (*context).regs.rip = &raw const GUARDED_OUT as u64;
             }
-            if signal != KICK {
-                inbox_add(w, &*info);
+            if signal != KICK && inbox_add(w, &*info) {
+                (*context).mask |= ALL & !FAULTS;
             }
             return;
         }
@@ -295,17 +301,19 @@ unsafe fn route(signal: u32, info: &SigInfo) {
     unsafe {
         // SIGPIPE and SIGXFSZ are for the thread whose call raised them.
         const SI_TIMER: i32 = -2;
-        if !t.is_null() && matches!(signal, l::SIGPIPE | l::SIGXFSZ) {
-            pending::send_to_thread(t, info);
+        const SI_TKILL: i32 = -6;
+        let _ = if !t.is_null() && matches!(signal, l::SIGPIPE | l::SIGXFSZ) {
+            pending::send_to_thread((*t).identity.tid.load(Ordering::Relaxed), info)
         } else if info[1] as u32 as i32 == SI_TIMER
-            && let Some(target) = crate::thread::timer_target(info[2] as u32)
+            && let Some(target) = crate::timer::target(info[2] as u32)
         {
-            if let Some(t) = target {
-                pending::send_to_thread(t, info);
-            }
+            pending::send_to_thread(target, info)
+        } else if info[1] as u32 as i32 == SI_TKILL && (*worker()).tid.load(Ordering::Relaxed) == process() {
+            // Main's: sent by another process, or before the runtime started.
+            pending::send_to_thread(process() as u32, info)
         } else {
-            pending::send_to_process(info);
-        }
+            pending::send_to_process(info)
+        };
     }
 }
 
@@ -315,15 +323,20 @@ unsafe fn inbox(w: *mut Worker) -> *mut Inbox {
     unsafe { (*w).signal_stack as *mut Inbox }
 }
 
-unsafe fn inbox_add(w: *mut Worker, info: &SigInfo) {
+/// Returns whether the kernel is to keep what comes next.
+unsafe fn inbox_add(w: *mut Worker, info: &SigInfo) -> bool {
     // SAFETY: only this kernel thread uses the inbox: this handler with signals blocked, and `empty_inbox` likewise.
     unsafe {
         let b = inbox(w);
-        if (*b).len < (*b).infos.len() {
+        let room = (*b).infos.len();
+        if (*b).len < room {
             (*b).infos[(*b).len] = *info;
             (*b).len += 1;
         }
         (*w).attention.store(1, Ordering::Relaxed);
+        // Some room is left for what comes before the mask is in force everywhere (`after_raw` opens it).
+        (*b).closed = (*b).len >= room - 4;
+        (*b).closed
     }
 }
 
@@ -333,19 +346,35 @@ unsafe fn inbox_add(w: *mut Worker, info: &SigInfo) {
 /// Inside the core, no locks held.
 #[cold]
 pub unsafe fn empty_inbox(w: *mut Worker) {
-    let mut copy = Inbox { infos: [[0; 16]; 8], len: 0 };
-    let (all, mut before) = (ALL, 0u64);
-    // SAFETY: signals are blocked while the inbox is read.
-    unsafe {
-        heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &all as *const _, &mut before as *mut _, 8);
-        let b = inbox(w);
-        copy.len = (*b).len;
-        copy.infos = (*b).infos;
-        (*b).len = 0;
-        (*w).attention.store(0, Ordering::Relaxed);
-        heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &before as *const _, 0, 8);
-        for info in &copy.infos[..copy.len] {
-            route(info[0] as u32, info);
+    loop {
+        let mut info: SigInfo = [0; 16];
+        let (all, mut before) = (ALL, 0u64);
+        // SAFETY: signals are blocked while the inbox is read.
+        unsafe {
+            heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &all as *const _, &mut before as *mut _, 8);
+            let b = inbox(w);
+            let any = (*b).len != 0;
+            if any {
+                info = (*b).infos[0];
+                let len = (*b).len;
+                (*b).infos.copy_within(1..len, 0);
+                (*b).len -= 1;
+            }
+            let last = (*b).len == 0;
+            if last {
+                (*w).attention.store(0, Ordering::Relaxed);
+                if (*b).closed {
+                    (*b).closed = false;
+                    before = base_mask();
+                }
+            }
+            heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &before as *const _, 0, 8);
+            if any {
+                route(info[0] as u32, &info);
+            }
+            if last {
+                return;
+            }
         }
     }
 }
@@ -378,7 +407,7 @@ unsafe fn fault(w: *mut Worker, signal: u32, info: &SigInfo, context: &mut UCont
             return;
         }
         (*w).in_core.store(1, Ordering::Relaxed);
-        pending::send_to_thread(t, info);
+        let _ = pending::send_to_thread((*t).identity.tid.load(Ordering::Relaxed), info);
         (*w).in_core.store(0, Ordering::Relaxed);
         redirect(t, context, action.flags & l::SA_ONSTACK as u64 != 0, true);
     }

@@ -1,9 +1,17 @@
 //! Pending signals, of threads and of the process.
+//!
+//! Each queue is a list in one pool of `siginfo_t`s for the whole process, as the kernel bounds them by RLIMIT_SIGPENDING
+//! and not for each thread. When the pool is full a real-time signal is refused (EAGAIN) to who sent it with a value, and
+//! loses its `siginfo_t` otherwise.
+//!
+//! A signal for the process is given to one thread that takes it. That thread may block it, end, or be content with
+//! another one before it looks; then it passes the signal on (`pass_on`), as the kernel does.
 
 use super::actions;
 use super::bit;
+use crate::timer;
 use core::sync::atomic::{AtomicU64, Ordering};
-use heddle_core::identity::{PendingSignals, QUEUED, SigInfo};
+use heddle_core::identity::{PendingSignals, SigInfo};
 use heddle_core::lock::SpinLock;
 use heddle_core::park::Reason;
 use heddle_core::prim::fence;
@@ -11,24 +19,112 @@ use heddle_core::sched::{RT, current, ready};
 use heddle_core::sys::linux as l;
 use heddle_core::thread::Thread;
 
+/// Why a signal was not sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// The thread has ended.
+    Gone,
+    /// No room for one more `siginfo_t`.
+    Full,
+}
+
+/// `siginfo_t`s that the process can have pending.
+const POOL: usize = 32_768;
+const SI_USER: i32 = 0;
+const SI_TIMER: i32 = -2;
+
+#[derive(Clone, Copy)]
+struct Entry {
+    info: SigInfo,
+    /// The next in its queue or in the list of free ones: number, 0 = none.
+    next: u32,
+}
+
+struct Pool {
+    /// Entry n is number n + 1. Zeroed memory that is not touched before it is used.
+    entries: [Entry; POOL],
+    free: u32,
+    /// Entries that were ever used.
+    fresh: u32,
+}
+
+static ENTRIES: SpinLock<Pool> =
+    SpinLock::new(Pool { entries: [Entry { info: [0; 16], next: 0 }; POOL], free: 0, fresh: 0 });
+
+impl Pool {
+    fn at(&mut self, number: u32) -> &mut Entry {
+        &mut self.entries[number as usize - 1]
+    }
+
+    /// 0: there is none left.
+    fn allocate(&mut self, info: &SigInfo) -> u32 {
+        let mut n = self.free;
+        if n != 0 {
+            self.free = self.at(n).next;
+        } else if (self.fresh as usize) < POOL {
+            self.fresh += 1;
+            n = self.fresh;
+        } else {
+            return 0;
+        }
+        *self.at(n) = Entry { info: *info, next: 0 };
+        n
+    }
+
+    fn release(&mut self, number: u32) {
+        self.at(number).next = self.free;
+        self.free = number;
+    }
+}
+
 static PROCESS_SET: AtomicU64 = AtomicU64::new(0);
-static PROCESS: SpinLock<PendingSignals> = SpinLock::new(PendingSignals { queue: [[0; 16]; QUEUED], len: 0 });
+static PROCESS: SpinLock<PendingSignals> = SpinLock::new(PendingSignals::of(0));
+/// Signals of the process that some thread was told to take.
+static GIVEN: AtomicU64 = AtomicU64::new(0);
 
 fn number(info: &SigInfo) -> u32 {
     info[0] as u32
 }
 
-fn add(set: &AtomicU64, queue: &SpinLock<PendingSignals>, info: &SigInfo) {
+fn code(info: &SigInfo) -> i32 {
+    info[1] as u32 as i32
+}
+
+/// Adds to a queue whose lock the caller holds.
+fn add(set: &AtomicU64, q: &mut PendingSignals, info: &SigInfo) -> Result<(), Refused> {
     let signal = number(info);
-    let mut q = queue.lock();
     let already = set.load(Ordering::Relaxed) & bit(signal) != 0;
-    // A standard signal that is pending already is merged; so is what does not fit.
-    if !(already && signal < l::SIGRTMIN) && q.len < QUEUED {
-        let n = q.len;
-        q.queue[n] = *info;
-        q.len += 1;
+    let from_timer = code(info) == SI_TIMER;
+    if already && from_timer {
+        // A timer has one signal pending at most; it counts how often it would have been sent since.
+        let mut pool = ENTRIES.lock();
+        let mut n = q.first;
+        while n != 0 {
+            let e = pool.at(n);
+            if number(&e.info) == signal && code(&e.info) == SI_TIMER && timer::of(&e.info) == timer::of(info) {
+                timer::merge(&mut e.info, info);
+                return Ok(());
+            }
+            n = e.next;
+        }
+    }
+    // A standard signal that is pending already is merged.
+    if !(already && signal < l::SIGRTMIN) {
+        let mut pool = ENTRIES.lock();
+        let n = pool.allocate(info);
+        if n != 0 {
+            if q.first == 0 {
+                q.first = n;
+            } else {
+                pool.at(q.last).next = n;
+            }
+            q.last = n;
+        } else if signal >= l::SIGRTMIN && code(info) != SI_USER && !from_timer {
+            return Err(Refused::Full);
+        }
     }
     set.fetch_or(bit(signal), Ordering::Relaxed);
+    Ok(())
 }
 
 fn take(set: &AtomicU64, queue: &SpinLock<PendingSignals>, wanted: u64) -> Option<SigInfo> {
@@ -47,20 +143,28 @@ fn take(set: &AtomicU64, queue: &SpinLock<PendingSignals>, wanted: u64) -> Optio
     let signal = first.trailing_zeros() + 1;
     let mut found = None;
     let mut more = false;
-    let mut i = 0;
-    while i < q.len {
-        if number(&q.queue[i]) == signal {
-            if found.is_some() {
-                more = true;
-                break;
-            }
-            found = Some(q.queue[i]);
-            let len = q.len;
-            q.queue.copy_within(i + 1..len, i);
-            q.len -= 1;
+    let mut pool = ENTRIES.lock();
+    let (mut before, mut n) = (0, q.first);
+    while n != 0 {
+        let next = pool.at(n).next;
+        if number(&pool.at(n).info) != signal {
+            before = n;
+        } else if found.is_some() {
+            more = true;
+            break;
         } else {
-            i += 1;
+            found = Some(pool.at(n).info);
+            if before == 0 {
+                q.first = next;
+            } else {
+                pool.at(before).next = next;
+            }
+            if q.last == n {
+                q.last = before;
+            }
+            pool.release(n);
         }
+        n = next;
     }
     if !more {
         set.fetch_and(!bit(signal), Ordering::Relaxed);
@@ -86,16 +190,19 @@ pub unsafe fn deliverable(t: *mut Thread) -> bool {
     }
 }
 
-/// Takes the next signal of `wanted` that is pending for the current thread.
+/// Takes the next signal of `wanted` that is pending for the current thread, to deliver it.
 ///
 /// # Safety
 /// `t` is the current thread.
 pub unsafe fn take_for(t: *mut Thread, wanted: u64) -> Option<SigInfo> {
     // SAFETY: the caller's.
-    unsafe {
-        take(&(*t).identity.sig_pending, &(*t).identity.sig_queue, wanted)
-            .or_else(|| take(&PROCESS_SET, &PROCESS, wanted))
+    let info = unsafe {
+        take(&(*t).identity.sig_pending, &(*t).signals, wanted).or_else(|| take(&PROCESS_SET, &PROCESS, wanted))
+    }?;
+    if code(&info) == SI_TIMER {
+        timer::delivered(&info);
     }
+    Some(info)
 }
 
 /// The set of signals pending for `t` or the process.
@@ -112,20 +219,87 @@ pub fn discard(signal: u32) {
     while take(&PROCESS_SET, &PROCESS, bit(signal)).is_some() {}
     RT.threads.for_each(&mut |t| {
         // SAFETY: a live control block.
-        unsafe { while take(&(*t).identity.sig_pending, &(*t).identity.sig_queue, bit(signal)).is_some() {} }
+        unsafe { while take(&(*t).identity.sig_pending, &(*t).signals, bit(signal)).is_some() {} }
         true
     });
 }
 
-/// Forgets the process's pending signals, in a forked child.
+/// A thread ends: its own signals are dropped, the process's that it was told to take go to others.
+///
+/// # Safety
+/// `t` is the current thread, inside the core; it takes no signal any more.
+pub unsafe fn thread_ends(t: *mut Thread) {
+    // SAFETY: the caller's.
+    unsafe {
+        (*t).identity.sig_mask.store(u64::MAX, Ordering::Relaxed);
+        // SeqCst: see `send_to_process`. pairs: signal.ends
+        fence(Ordering::SeqCst);
+        {
+            let mut q = (*t).signals.lock();
+            q.owner = 0;
+            while q.first != 0 {
+                let mut pool = ENTRIES.lock();
+                let next = pool.at(q.first).next;
+                pool.release(q.first);
+                q.first = next;
+            }
+        }
+        pass_on(t);
+    }
+}
+
+/// Takes over what the kernel holds for a process with one thread, in order and with its values.
+///
+/// # Safety
+/// All signals are blocked; `main` stands for the caller, no worker runs yet.
+pub unsafe fn take_over(main: *mut Thread) {
+    const SI_TKILL: i32 = -6;
+    let (all, no_time) = (u64::MAX, [0u64; 2]);
+    let mut info: SigInfo = [0; 16];
+    // SAFETY: reads and writes locals; a live control block.
+    unsafe {
+        let tid = (*main).identity.tid.load(Ordering::Relaxed);
+        while sys!(l::__NR_rt_sigtimedwait, &all as *const _, &mut info as *mut _, &no_time as *const _, 8) > 0 {
+            let _ = if code(&info) == SI_TKILL { send_to_thread(tid, &info) } else { send_to_process(&info) };
+        }
+    }
+}
+
+/// The opposite of [`take_over`]: the caller stays the only thread.
+///
+/// # Safety
+/// As there.
+pub unsafe fn give_back(main: *mut Thread) {
+    let all = u64::MAX;
+    // SAFETY: as above.
+    unsafe {
+        let pid = sys!(l::__NR_getpid);
+        while let Some(info) = take(&(*main).identity.sig_pending, &(*main).signals, all) {
+            sys!(l::__NR_rt_tgsigqueueinfo, pid, pid, number(&info), &info as *const _);
+        }
+        while let Some(info) = take(&PROCESS_SET, &PROCESS, all) {
+            sys!(l::__NR_rt_sigqueueinfo, pid, number(&info), &info as *const _);
+        }
+    }
+}
+
+/// Forgets all pending signals, in a forked child.
 ///
 /// # Safety
 /// The caller is the only thread.
 pub unsafe fn reset() {
     // SAFETY: the caller's.
-    unsafe { PROCESS.force_unlock() };
-    PROCESS.lock().len = 0;
+    unsafe {
+        PROCESS.force_unlock();
+        ENTRIES.force_unlock();
+    }
+    *PROCESS.lock() = PendingSignals::of(0);
+    let mut pool = ENTRIES.lock();
+    if pool.fresh != 0 {
+        (pool.free, pool.fresh) = (0, 0);
+    }
     PROCESS_SET.store(0, Ordering::Relaxed);
+    GIVEN.store(0, Ordering::Relaxed);
 }
 
 unsafe fn takes(t: *mut Thread, signal: u32) -> bool {
@@ -140,19 +314,50 @@ unsafe fn takes(t: *mut Thread, signal: u32) -> bool {
 /// Sends a signal to one thread.
 ///
 /// # Safety
-/// Inside the core; `t` is a live control block.
-pub unsafe fn send_to_thread(t: *mut Thread, info: &SigInfo) {
+/// Inside the core.
+pub unsafe fn send_to_thread(tid: u32, info: &SigInfo) -> Result<(), Refused> {
     let signal = number(info);
-    // SAFETY: the caller's.
+    let t = RT.threads.find(tid).ok_or(Refused::Gone)?;
+    // SAFETY: control blocks are never unmapped; the queue's owner tells whether this is still the thread.
     unsafe {
         let blocked = (*t).identity.sig_mask.load(Ordering::Relaxed) & bit(signal) != 0;
         if !blocked && actions::is_ignored(signal) {
-            return;
+            return Ok(());
         }
-        add(&(*t).identity.sig_pending, &(*t).identity.sig_queue, info);
+        {
+            let mut q = (*t).signals.lock();
+            if q.owner != tid {
+                return Err(Refused::Gone);
+            }
+            add(&(*t).identity.sig_pending, &mut q, info)?;
+        }
         if takes(t, signal) {
             alert(t);
         }
+        Ok(())
+    }
+}
+
+/// A thread that takes `signal`: the current one, else one that has not been told of another signal yet, else any.
+unsafe fn taker(signal: u32) -> *mut Thread {
+    let me = current();
+    // SAFETY: live control blocks.
+    unsafe {
+        if !me.is_null() && takes(me, signal) {
+            return me;
+        }
+        let mut target: *mut Thread = core::ptr::null_mut();
+        RT.threads.for_each(&mut |t| {
+            if !takes(t, signal) {
+                return true;
+            }
+            let busy = (*t).attention.load(Ordering::Relaxed);
+            if target.is_null() || !busy {
+                target = t;
+            }
+            busy
+        });
+        target
     }
 }
 
@@ -161,31 +366,64 @@ pub unsafe fn send_to_thread(t: *mut Thread, info: &SigInfo) {
 ///
 /// # Safety
 /// Inside the core, or on a kernel thread that is not ours.
-pub unsafe fn send_to_process(info: &SigInfo) {
+pub unsafe fn send_to_process(info: &SigInfo) -> Result<(), Refused> {
     let signal = number(info);
-    let me = current();
     // SAFETY: live control blocks.
     unsafe {
-        let mut target = core::ptr::null_mut();
-        if !me.is_null() && takes(me, signal) {
-            target = me;
-        } else {
-            RT.threads.for_each(&mut |t| {
-                if takes(t, signal) {
-                    target = t;
+        let target = taker(signal);
+        if !target.is_null()
+            && actions::is_ignored(signal)
+            && (*target).identity.sig_waited.load(Ordering::Relaxed) & bit(signal) == 0
+        {
+            return Ok(());
+        }
+        add(&PROCESS_SET, &mut PROCESS.lock(), info)?;
+        let mut target = target;
+        while !target.is_null() {
+            // SeqCst: it is pending before it counts as given. pairs: signal.given
+            fence(Ordering::SeqCst);
+            GIVEN.fetch_or(bit(signal), Ordering::Relaxed);
+            alert(target);
+            // SeqCst: a thread that ends stops taking signals, then looks at what was given; we give it, then look whether
+            // the thread still takes it. pairs: signal.ends
+            fence(Ordering::SeqCst);
+            if takes(target, signal) || PROCESS_SET.load(Ordering::Relaxed) & bit(signal) == 0 {
+                break;
+            }
+            target = taker(signal);
+        }
+        Ok(())
+    }
+}
+
+/// The current thread has looked at its signals: those of the process that it was perhaps told to take, and does not take
+/// now, go to others.
+///
+/// # Safety
+/// `t` is the current thread, inside the core.
+pub unsafe fn pass_on(t: *mut Thread) {
+    // SAFETY: live control blocks.
+    unsafe {
+        let mut left = GIVEN.load(Ordering::Relaxed) & (*t).identity.sig_mask.load(Ordering::Relaxed);
+        while left != 0 {
+            let signal = left.trailing_zeros() + 1;
+            left &= left - 1;
+            if PROCESS_SET.load(Ordering::Relaxed) & bit(signal) != 0 {
+                let target = taker(signal);
+                if !target.is_null() {
+                    if target != t {
+                        alert(target);
+                    }
+                    continue;
                 }
-                target.is_null()
-            });
+            }
+            GIVEN.fetch_and(!bit(signal), Ordering::Relaxed);
+            // SeqCst: one that is sent meanwhile is pending first. pairs: signal.given
+            fence(Ordering::SeqCst);
+            if PROCESS_SET.load(Ordering::Relaxed) & bit(signal) != 0 && !taker(signal).is_null() {
+                GIVEN.fetch_or(bit(signal), Ordering::Relaxed);
+            }
         }
-        if target.is_null() {
-            add(&PROCESS_SET, &PROCESS, info);
-            return;
-        }
-        if actions::is_ignored(signal) && (*target).identity.sig_waited.load(Ordering::Relaxed) & bit(signal) == 0 {
-            return;
-        }
-        add(&PROCESS_SET, &PROCESS, info);
-        alert(target);
     }
 }
 
