@@ -113,6 +113,8 @@ pub struct Table {
     offset: AtomicU32,
     /// Lives of each block, in the id's upper bits; a plain byte beside the reservation.
     lives: AtomicPtr<u8>,
+    /// Blocks that are reserved.
+    reserved: AtomicU32,
 }
 
 impl Default for Table {
@@ -132,14 +134,21 @@ impl Table {
             live: AtomicU32::new(0),
             offset: AtomicU32::new(0),
             lives: AtomicPtr::new(core::ptr::null_mut()),
+            reserved: AtomicU32::new(0),
         }
     }
 
     /// Reserves address space. `seed` should differ between processes. Error: ENOMEM.
     pub fn reserve(&self, seed: u32) -> Result<(), i32> {
         if self.base.load(Ordering::Relaxed).is_null() {
-            let base = mem::map(MAX_THREADS * size_of::<Thread>())?;
-            let lives = mem::map(MAX_THREADS)?;
+            // Reservations count against a limit on address space, but so do stacks: no more threads than have room for the
+            // least stack and its guard.
+            const LEAST_STACK: u64 = 20 << 10;
+            let room = crate::stack::address_space() / LEAST_STACK;
+            let blocks = MAX_THREADS.min(room as usize).max(64);
+            let base = mem::map(blocks * size_of::<Thread>())?;
+            let lives = mem::map(blocks)?;
+            self.reserved.store(blocks as u32, Ordering::Relaxed);
             self.base.store(base.cast(), Ordering::Relaxed);
             self.lives.store(lives, Ordering::Relaxed);
         }
@@ -148,8 +157,8 @@ impl Table {
     }
 
     fn block(&self, index: u32) -> *mut Thread {
-        debug_assert!((index as usize) < MAX_THREADS);
-        // SAFETY: the reservation has MAX_THREADS blocks.
+        debug_assert!(index < self.reserved.load(Ordering::Relaxed));
+        // SAFETY: the reservation has that many blocks.
         unsafe { self.base.load(Ordering::Relaxed).add(index as usize) }
     }
 
@@ -167,7 +176,7 @@ impl Table {
                 // SAFETY: free blocks are linked by `next` under this lock.
                 free.head = unsafe { (*t).next.load(Ordering::Relaxed) };
                 (t, false)
-            } else if (free.fresh as usize) < MAX_THREADS {
+            } else if free.fresh < self.reserved.load(Ordering::Relaxed) {
                 free.fresh += 1;
                 self.high.store(free.fresh, Ordering::Relaxed);
                 (self.block(free.fresh - 1), true)

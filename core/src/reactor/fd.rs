@@ -19,7 +19,7 @@ use crate::mem;
 use crate::park::{Reason, Ticket};
 use crate::sys::linux as l;
 use crate::thread::Thread;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
 /// Something can be read (or accepted, or has failed).
 pub const IN: u32 = 1;
@@ -118,7 +118,10 @@ impl Descriptor {
 }
 
 /// All descriptors of the process.
-pub struct Descriptors(AtomicPtr<Descriptor>);
+pub struct Descriptors {
+    table: AtomicPtr<Descriptor>,
+    len: AtomicUsize,
+}
 
 /// What [`Descriptors::wait`] did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,14 +137,18 @@ pub enum Wait {
 impl Descriptors {
     /// No memory yet.
     pub const fn new() -> Self {
-        Self(AtomicPtr::new(core::ptr::null_mut()))
+        Self { table: AtomicPtr::new(core::ptr::null_mut()), len: AtomicUsize::new(0) }
     }
 
     /// Reserves address space for all descriptors. Error: ENOMEM.
     pub fn reserve(&self) -> Result<(), i32> {
-        if self.0.load(Ordering::Relaxed).is_null() {
+        if self.table.load(Ordering::Relaxed).is_null() {
+            // The rest is not watched where address space is scarce.
+            const FEW: usize = 1 << 16;
+            let len = if crate::stack::address_space() == u64::MAX { MAX } else { FEW };
             // A zeroed Descriptor is valid: unlocked, no waiters, nothing known.
-            self.0.store(mem::map(MAX * size_of::<Descriptor>())?.cast(), Ordering::Relaxed);
+            self.table.store(mem::map(len * size_of::<Descriptor>())?.cast(), Ordering::Relaxed);
+            self.len.store(len, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -149,8 +156,8 @@ impl Descriptors {
     /// The entry of `fd`, if the number is in range and the table exists.
     #[inline]
     pub fn get(&self, fd: i32) -> Option<&Descriptor> {
-        let base = self.0.load(Ordering::Relaxed);
-        if base.is_null() || fd as u32 as usize >= MAX {
+        let base = self.table.load(Ordering::Relaxed);
+        if fd as u32 as usize >= self.len.load(Ordering::Relaxed) {
             return None;
         }
         // SAFETY: in range of the reservation, which is never unmapped.

@@ -32,12 +32,17 @@ pub fn counts_reservations() -> bool {
     }
 }
 
-/// Whether the process may not use as much address space as it likes: then every reservation could be the program's last.
-pub fn address_space_is_limited() -> bool {
-    [l::RLIMIT_AS, l::RLIMIT_DATA].into_iter().any(|which| {
+/// How many bytes of address space the process may use; `u64::MAX`: as many as it likes.
+pub fn address_space() -> u64 {
+    [l::RLIMIT_AS, l::RLIMIT_DATA].into_iter().fold(u64::MAX, |least, which| {
         let mut limit = [0u64; 2];
         // SAFETY: writes `struct rlimit64`.
         let r = unsafe { sys!(l::__NR_prlimit64, 0, which, 0, limit.as_mut_ptr()) };
-        r == 0 && limit[0] != u64::MAX
+        if r == 0 { least.min(limit[0]) } else { least }
     })
+}
+
+/// Whether the process may not use as much address space as it likes: then every reservation could be the program's last.
+pub fn address_space_is_limited() -> bool {
+    address_space() != u64::MAX
 }

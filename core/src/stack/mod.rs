@@ -21,6 +21,7 @@
 
 pub mod guard;
 mod limits;
+pub use limits::address_space;
 mod pool;
 mod slab;
 #[cfg(test)]

@@ -1,5 +1,5 @@
 /* Asserts that pthread_create beyond a limit returns EAGAIN or EINVAL and harms nothing: an address-space limit, absurd
-   stack sizes; and that threads can be created again afterwards. */
+   stack sizes; that a process with little address space can have threads; and that threads can be created again afterwards. */
 #include "check.h"
 #include <sys/resource.h>
 
@@ -20,8 +20,32 @@ static size_t address_space(void) {
   return pages * sysconf(_SC_PAGESIZE);
 }
 
+/* A process that has little address space from the beginning. */
+static void with_little(void) {
+  enum { FEW = 50 };
+  pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    struct rlimit tight = {address_space() + (96u << 20), RLIM_INFINITY};
+    pthread_t threads[FEW];
+    pthread_attr_t attr;
+    OK(setrlimit(RLIMIT_AS, &tight));
+    OK(pthread_attr_init(&attr));
+    OK(pthread_attr_setstacksize(&attr, 64 << 10));
+    for (int i = 0; i < FEW; i++) OK(pthread_create(&threads[i], &attr, waits, &released));
+    __atomic_store_n(&released, 1, __ATOMIC_SEQ_CST);
+    for (int i = 0; i < FEW; i++) CHECK(join(threads[i]) == &released);
+    _exit(0);
+  }
+  int status;
+  CHECK_EQ(waitpid(child, &status, 0), child);
+  CHECK_EQ(status, 0);
+  puts("ok with little address space");
+}
+
 int main(void) {
   enum { MOST = 200 };
+  with_little();
   pthread_t threads[MOST];
   pthread_attr_t attr;
   pthread_t thread;
