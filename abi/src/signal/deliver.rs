@@ -28,6 +28,10 @@ pub unsafe fn leave_core(frame: &mut Frame) {
             let t = (*w).current;
             if (*w).attention.load(Ordering::Relaxed) != 0 {
                 kernel::empty_inbox(w);
+                if kernel::preempt_wanted() {
+                    sched::yield_now();
+                    continue; // on another worker, perhaps
+                }
             }
             if (*t).attention.load(Ordering::Relaxed) {
                 deliver(frame);

@@ -272,7 +272,12 @@ unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UC
             if (&raw const GUARDED_START as usize..=&raw const GUARDED_CALL as usize).contains(&rip) {
                 (*context).regs.rip = &raw const GUARDED_OUT as u64;
             }
-            if signal != KICK && inbox_add(w, &*info) {
+            if signal == KICK {
+                if PREEMPT.load(Ordering::Relaxed) {
+                    // A note: a thread that makes one call after the other is seldom found in the program.
+                    (*w).attention.store(1, Ordering::Relaxed);
+                }
+            } else if inbox_add(w, &*info) {
                 (*context).mask |= ALL & !FAULTS;
             }
             return;
