@@ -76,6 +76,8 @@ pub unsafe fn load(settings: Settings, auxiliary: Auxiliary, own: Range<usize>) 
             READY.store(true, Ordering::Relaxed);
             Ok(())
         }
+        // `heddle run` refuses such a program; as a child of another it has its kernel threads.
+        Err(sites::Error::Go) => Ok(()),
         Err(sites::Error::ReadMaps(_)) => Err("cannot read /proc/self/maps: mount /proc"),
         Err(sites::Error::NoStubMemory(_)) => Err("no memory for stubs near the program's libraries (RLIMIT_AS?)"),
         Err(sites::Error::Protect(_)) => {

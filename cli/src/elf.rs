@@ -76,6 +76,11 @@ fn kind<'data>(data: impl ReadRef<'data>, head: &[u8]) -> Kind {
     let Ok(segments) = header.program_headers(endian, data) else { return damaged() };
     for segment in segments {
         match segment.interpreter(endian, data) {
+            Ok(Some(_)) if is_go(segments, endian, data) => {
+                return refused(
+                    "holds Go code, whose goroutines' stacks are too small for Heddle's part of a system call",
+                );
+            }
             Ok(Some(loader)) => return Kind::Dynamic { loader: String::from_utf8_lossy(loader).into_owned() },
             Ok(None) => {}
             Err(_) => return damaged(),
@@ -102,6 +107,34 @@ fn kind<'data>(data: impl ReadRef<'data>, head: &[u8]) -> Kind {
         return Kind::Refused("is a shared library, not a program".to_owned());
     }
     refused("is statically linked (static-pie), and Heddle enters a program through its dynamic loader")
+}
+
+/// Whether Go's linker has left its note.
+fn is_go<'data, S: ProgramHeader<Endian = Endianness>>(
+    segments: &[S],
+    endian: Endianness,
+    data: impl ReadRef<'data>,
+) -> bool {
+    let mut notes = segments.iter().filter_map(|segment| segment.notes(endian, data).ok().flatten());
+    notes.any(|mut notes| core::iter::from_fn(|| notes.next().ok().flatten()).any(|note| note.name() == b"Go"))
+}
+
+/// Whether the program in the file at `path` asks for the address sanitizer's library.
+pub fn needs_asan(path: &Path) -> bool {
+    let find = || {
+        let cache = ReadCache::new(File::open(path).ok()?);
+        let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
+        let endian = elf.endian();
+        for section in elf.elf_section_table().iter() {
+            let Some((entries, strings)) = section.dynamic(endian, &cache).ok()? else { continue };
+            let strings = elf.elf_section_table().strings(endian, &cache, strings).ok()?;
+            let needed = entries.iter().filter(|entry| entry.d_tag.get(endian) == abi::DT_NEEDED);
+            let mut names = needed.filter_map(|entry| strings.get(u32::try_from(entry.d_val.get(endian)).ok()?).ok());
+            return Some(names.any(|name| name.starts_with(b"libasan.so")));
+        }
+        None
+    };
+    find().unwrap_or(false)
 }
 
 /// A readable name for an ELF file's machine, which a foreign byte order shows as `swapped`.
@@ -204,6 +237,16 @@ mod tests {
         image[5] = abi::ELFDATA2MSB.0;
         image[18..20].copy_from_slice(&abi::EM_S390.0.to_be_bytes());
         assert!(why(&image).contains("s390"), "{}", why(&image));
+    }
+
+    #[test]
+    fn go_programs_are_refused() {
+        let mut image = own_image();
+        let name = image.windows(16).position(|note| note.starts_with(&[4, 0, 0, 0]) && note.ends_with(b"GNU\0"));
+        let name = name.expect("a build id or another of GNU's notes") + 12;
+        image[name - 12] = 3;
+        image[name..name + 4].copy_from_slice(b"Go\0\0");
+        assert!(why(&image).contains("Go code"), "{}", why(&image));
     }
 
     #[test]

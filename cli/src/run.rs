@@ -7,6 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use crate::commands::{Mode, RunOptions};
+use crate::elf;
 use crate::exec::{self, Change};
 use crate::failure::Failure;
 use crate::machine;
@@ -41,8 +42,22 @@ fn prepare(options: &RunOptions) -> Result<(PathBuf, Vec<Change>), Failure> {
         rustix::thread::disable_transparent_huge_pages(true)
             .map_err(|e| Failure::own(format!("--no-thp: the kernel refuses PR_SET_THP_DISABLE: {e}")))?;
     }
-    let changes = environment(options, preload.as_deref(), env::var_os("LD_PRELOAD").as_deref());
+    let mut changes = environment(options, preload.as_deref(), env::var_os("LD_PRELOAD").as_deref());
+    if preload.is_some() && elf::needs_asan(&path) {
+        changes.push(("ASAN_OPTIONS", Some(asan_options(env::var_os("ASAN_OPTIONS")))));
+    }
     Ok((path, changes))
+}
+
+/// The address sanitizer's options: it wants its library to be the first, and ours is. Ours defines nothing that it
+/// intercepts.
+fn asan_options(inherited: Option<OsString>) -> OsString {
+    let mut options = inherited.filter(|options| !options.is_empty()).map_or_else(OsString::new, |mut options| {
+        options.push(":");
+        options
+    });
+    options.push("verify_asan_link_order=0");
+    options
 }
 
 /// What changes in the program's environment; `inherited` is the LD_PRELOAD that heddle was started with.
@@ -113,6 +128,12 @@ mod tests {
         assert_eq!(list(Some(OURS), None).unwrap(), OURS);
         assert_eq!(list(Some(OURS), Some("")).unwrap(), OURS);
         assert_eq!(list(Some(OURS), Some("a.so /b.so:c.so")).unwrap(), format!("{OURS}:a.so:/b.so:c.so"));
+    }
+
+    #[test]
+    fn the_address_sanitizers_other_options_stay() {
+        assert_eq!(asan_options(None), "verify_asan_link_order=0");
+        assert_eq!(asan_options(Some("a=1".into())), "a=1:verify_asan_link_order=0");
     }
 
     #[test]

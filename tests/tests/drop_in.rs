@@ -404,6 +404,86 @@ fn static_program() {
     }
 }
 
+/// Goroutines' stacks are too small for us: such a program is refused, and as a child of another it is left to the kernel.
+#[test]
+fn go_programs() {
+    let scratch = Scratch::new("go");
+    let (source, program) = (scratch.path().join("main.go"), scratch.path().join("go-program"));
+    let text = r#"
+        package main
+
+        // static int twice(int x) { return 2 * x; }
+        import "C"
+        import "fmt"
+
+        func main() {
+            results := make(chan int)
+            for i := 0; i < 200; i++ {
+                go func(i int) { results <- int(C.twice(C.int(i))) }(i)
+            }
+            sum := 0
+            for i := 0; i < 200; i++ {
+                sum += <-results
+            }
+            fmt.Println("sum", sum)
+        }
+    "#;
+    fs::write(&source, text).unwrap();
+    let built = Command::new("go")
+        .args(["build", "-o"])
+        .args([&program, &source])
+        .env("CGO_ENABLED", "1")
+        .env("GO111MODULE", "off")
+        .env("GOCACHE", scratch.path().join("cache"))
+        .output();
+    if !built.is_ok_and(|out| out.status.success()) {
+        return skip("go_programs", "go build does not work here");
+    }
+    refused(&[], &[program.clone()], 126..=126, &["Go code", "--mode kernel"]);
+    for outcome in compare(&sh(&format!("{}; true", program.display())), &[2]) {
+        assert_eq!(outcome.out(), "sum 39800\n");
+    }
+}
+
+/// The address sanitizer wants its library to be the first, and finds what it finds.
+#[test]
+fn address_sanitizer() {
+    let scratch = Scratch::new("asan");
+    let (source, program) = (scratch.path().join("asan.c"), scratch.path().join("asan"));
+    let text = r#"
+        #include <pthread.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        static void *body(void *argument) {
+            char *block = malloc(100);
+            free(block);
+            if (argument) block[3] = 1;
+            return argument;
+        }
+        int main(int argc, char **argv) {
+            for (int i = 0; i < 50; i++) {
+                pthread_t thread;
+                pthread_create(&thread, 0, body, i == 40 && argc > 1 ? argv : 0);
+                pthread_join(thread, 0);
+            }
+            puts("fine");
+        }
+    "#;
+    fs::write(&source, text).unwrap();
+    let built =
+        Command::new("cc").args(["-g", "-fsanitize=address", "-pthread", "-o"]).args([&program, &source]).output();
+    if !built.is_ok_and(|out| out.status.success()) {
+        return skip("address_sanitizer", "cc -fsanitize=address does not work here");
+    }
+    for outcome in compare(&Job::new([program.as_os_str()]), &[2]) {
+        assert_eq!(outcome.out(), "fine\n", "{}", outcome.report());
+    }
+    for mode in under_heddle() {
+        let outcome = Job::new([program.as_os_str(), "bad".as_ref()]).run(mode);
+        assert!(outcome.code() == 1 && outcome.err().contains("heap-use-after-free"), "{}", outcome.report());
+    }
+}
+
 #[test]
 fn setuid_program() {
     let scratch = Scratch::new("setuid");

@@ -295,12 +295,19 @@ impl<'a> Image<'a> {
         self.at(symbols?, 24 * count as usize)
     }
 
-    /// The table of functions that Go's linker makes, whatever is stripped: Go's code has no frame descriptions.
-    pub fn go_functions(&self) -> Option<GoFunctions> {
-        // Go's linker leaves a note, which is loaded; the file is opened for its objects only.
+    /// Whether Go's linker made this object, or part of it: it leaves a note, which is loaded.
+    pub fn is_go(&self) -> bool {
         let notes = self.segments.iter().filter(|s| s.kind == PT_NOTE && s.file_size < 4096);
         let mut notes = notes.filter_map(|s| self.at(s.vaddr, s.file_size as usize));
-        notes.find(|notes| notes.as_chunks::<4>().0.contains(b"Go\0\0"))?;
+        notes.any(|notes| notes.as_chunks::<4>().0.contains(b"Go\0\0"))
+    }
+
+    /// The table of functions that Go's linker makes, whatever is stripped: Go's code has no frame descriptions.
+    pub fn go_functions(&self) -> Option<GoFunctions> {
+        // The file is opened for Go's objects only.
+        if !self.is_go() {
+            return None;
+        }
         let table = self.section(b".gopclntab")?;
         // Go 1.18 and 1.20; pointers of 8 bytes.
         if !matches!(self.word(table)?, 0xffff_fff0 | 0xffff_fff1) || self.at(table + 7, 1)? != [8] {

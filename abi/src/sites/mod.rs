@@ -61,4 +61,7 @@ pub enum Error {
     NoStubMemory(i32),
     /// The system refuses to make changed code executable (SELinux, `PR_SET_MDWE`, seccomp).
     Protect(i32),
+    /// There is Go code, whose goroutines run on stacks of a few KiB: the kernel uses no stack of theirs for a system call
+    /// or for taking the CPU away, and we would.
+    Go,
 }

@@ -270,6 +270,10 @@ pub unsafe fn rewrite_all(entries: Entries, skip: Range<usize>) -> Result<(), Er
         // SAFETY: there is no other thread that could change a mapping.
         let made = unsafe {
             let Some(image) = Image::loaded(&maps, m) else { continue };
+            if image.is_go() {
+                result = Err(Error::Go);
+                break;
+            }
             let survey = Survey::new(&image, &m.range, m.offset);
             // A reservation changes the mappings.
             let mut now = || Maps::read();
@@ -377,6 +381,9 @@ pub unsafe fn rewrite_mapping(start: usize, len: usize, fd: i32, file_offset: u6
         let name = name_of(fd, &mut link);
         let Some(file) = File::map(fd as usize, 0) else { return };
         let Some(image) = Image::file(file.bytes()) else { return };
+        if image.is_go() {
+            warn_of_go(name);
+        }
         // SAFETY: the caller vouches for the mapping.
         unsafe {
             let survey = Survey::new(&image, &range, file_offset);
@@ -394,11 +401,23 @@ pub unsafe fn rewrite_mapping(start: usize, len: usize, fd: i32, file_offset: u6
             let Some(image) = Image::loaded(&maps, m) else { continue };
             let survey = Survey::new(&image, &m.range, m.offset);
             let path = maps.path(m);
+            if image.is_go() {
+                warn_of_go(file_name(path));
+            }
             rewrite_one(registry, &entries, file_name(path), m.range.clone(), m.prot, &survey, m.offset, || {
                 Fd::open(path)
             });
         }
     }
+}
+
+/// The program loads Go code while it runs: too late to leave it all to the kernel.
+fn warn_of_go(name: &[u8]) {
+    crate::report::line(format_args!(
+        "{}: holds Go code, whose goroutines' stacks are too small for Heddle's part of a system call and may overflow: \
+         use --mode kernel",
+        core::str::from_utf8(name).unwrap_or("a library")
+    ));
 }
 
 /// # Safety
