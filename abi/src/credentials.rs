@@ -3,13 +3,17 @@
 //!
 //! A user thread runs on any worker, so all kernel threads of ours have the same. A call that changes it is made by the
 //! caller's worker first, which tells whether it is allowed (all are in the same state, so all would get the same answer),
-//! then as an errand by all others, the monitor included. glibc has each thread repeat its `setuid` family; a repetition
-//! that changes nothing is known by that and ends there.
+//! then as an errand by all others, the monitor included.
+//!
+//! glibc has each thread make a call of its `setuid` family: the others first, in the handler of a signal of its own, then
+//! the caller. The first of them is the one that counts; the others get its result ([`once`]). To make the call again
+//! would not do: `setuid(0)` with a saved id of 0 gives the effective id, and the next time all three.
 
 use crate::report;
 use crate::signal;
 use crate::wait::{e, fail};
 use core::sync::atomic::{AtomicI32, Ordering};
+use heddle_core::lock::SpinLock;
 use heddle_core::mem;
 use heddle_core::sched::{Call, RT};
 use heddle_core::sys::{check, linux as l, syscall6};
@@ -83,11 +87,66 @@ impl Ids {
     }
 }
 
-/// `setuid`, `setgid`, `setreuid`, `setregid`, `setresuid`, `setresgid`, `setfsuid`, `setfsgid`.
+/// The call that glibc is having all threads make, and its result; nothing between such calls.
+static ROUND: SpinLock<Option<([usize; 4], isize)>> = SpinLock::new(None);
+
+/// The number and those arguments that count.
+fn key(number: u32, args: [usize; 6]) -> [usize; 4] {
+    let count = match number {
+        l::__NR_setresuid | l::__NR_setresgid => 3,
+        l::__NR_setreuid | l::__NR_setregid | l::__NR_setgroups => 2,
+        _ => 1,
+    };
+    let mut key = [number as usize, 0, 0, 0];
+    key[1..=count].copy_from_slice(&args[..count]);
+    key
+}
+
+/// Makes a call that glibc has all threads make, once for all of them. The calls from its signal's handler open a round;
+/// that of the thread which asked for them comes last, from outside a handler, and ends it.
+unsafe fn once(t: *mut Thread, number: u32, args: [usize; 6], make: impl FnOnce() -> isize) -> isize {
+    let key = key(number, args);
+    // Held while others wait for the first call's result. They do errands meanwhile, in the handler of the kick.
+    let mut round = ROUND.lock();
+    // SAFETY: the current thread's own field.
+    let in_handler = unsafe { (*t).identity.in_setxid };
+    let result = match *round {
+        Some((k, r)) if k == key => r,
+        _ => make(),
+    };
+    *round = in_handler.then_some((key, result));
+    result
+}
+
+/// A kernel thread of the program's own makes such a call for itself: it may be the last of a round.
+pub fn end_round() {
+    *ROUND.lock() = None;
+}
+
+/// Forgets what is under way, in a forked child.
+///
+/// # Safety
+/// The caller is the only thread.
+pub unsafe fn reset() {
+    // SAFETY: the caller's.
+    unsafe { ROUND.force_unlock() };
+    *ROUND.lock() = None;
+}
+
+/// `setuid`, `setgid`, `setreuid`, `setregid`, `setresuid`, `setresgid`.
+///
+/// # Safety
+/// `t` is the current thread, inside the core.
+pub unsafe fn set_ids(t: *mut Thread, number: u32, args: [usize; 6]) -> isize {
+    // SAFETY: the caller's.
+    unsafe { once(t, number, args, || change_ids(number, args)) }
+}
+
+/// Those, and `setfsuid`, `setfsgid`, which glibc leaves to the thread.
 ///
 /// # Safety
 /// The current thread, inside the core.
-pub unsafe fn set_ids(number: u32, args: [usize; 6]) -> isize {
+pub unsafe fn change_ids(number: u32, args: [usize; 6]) -> isize {
     let before = Ids::now();
     // SAFETY: the caller's; no pointers.
     unsafe {
@@ -112,8 +171,13 @@ fn groups(list: &mut [u32; FEW]) -> Option<usize> {
 /// `setgroups`.
 ///
 /// # Safety
-/// The current thread, inside the core; the program's arguments.
-pub unsafe fn set_groups(args: [usize; 6]) -> isize {
+/// `t` is the current thread, inside the core; the program's arguments.
+pub unsafe fn set_groups(t: *mut Thread, args: [usize; 6]) -> isize {
+    // SAFETY: the caller's.
+    unsafe { once(t, l::__NR_setgroups, args, || change_groups(args)) }
+}
+
+unsafe fn change_groups(args: [usize; 6]) -> isize {
     let number = l::__NR_setgroups as usize;
     let mut copy = (core::ptr::null_mut::<u8>(), 0);
     let own = || {

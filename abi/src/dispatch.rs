@@ -129,6 +129,18 @@ unsafe fn outside(frame: &mut Frame) -> usize {
                 crate::stats::print();
                 return RAW_PLAIN;
             }
+            l::__NR_setuid
+            | l::__NR_setgid
+            | l::__NR_setreuid
+            | l::__NR_setregid
+            | l::__NR_setresuid
+            | l::__NR_setresgid
+            | l::__NR_setgroups
+                if RT.is_started() =>
+            {
+                credentials::end_round();
+                return RAW_PLAIN;
+            }
             _ => return RAW_PLAIN,
         }
     };
@@ -374,10 +386,9 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
             | l::__NR_setreuid
             | l::__NR_setregid
             | l::__NR_setresuid
-            | l::__NR_setresgid
-            | l::__NR_setfsuid
-            | l::__NR_setfsgid => credentials::set_ids(number, args),
-            l::__NR_setgroups => credentials::set_groups(args),
+            | l::__NR_setresgid => credentials::set_ids(t, number, args),
+            l::__NR_setfsuid | l::__NR_setfsgid => credentials::change_ids(number, args),
+            l::__NR_setgroups => credentials::set_groups(t, args),
             l::__NR_capget | l::__NR_capset => credentials::capabilities(t, number, args),
             l::__NR_seccomp => credentials::seccomp(args),
             l::__NR_personality | l::__NR_landlock_restrict_self => credentials::alike(number, args),

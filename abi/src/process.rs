@@ -98,6 +98,7 @@ unsafe fn child() {
         FORKER.store(core::ptr::null_mut(), Ordering::Relaxed);
         RT.reset_in_child();
         crate::scheduling::reset();
+        crate::credentials::reset();
         signal::pending::reset();
         crate::timer::reset();
         signal::actions::give_back();

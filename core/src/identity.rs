@@ -58,6 +58,8 @@ pub struct Identity {
     pub sig_restore_mask: u64,
     /// See `sig_restore_mask`.
     pub sig_restore_mask_set: bool,
+    /// In the handler by which libc has each thread change its ids.
+    pub in_setxid: bool,
     /// The alternate signal stack.
     pub alt_stack: AltStack,
     /// The name, NUL-padded, in two words: other threads may set it.
@@ -79,6 +81,8 @@ impl Identity {
             sig_pending: AtomicU64::new(0),
             sig_restore_mask: 0,
             sig_restore_mask_set: false,
+    /// In the handler by which libc has each thread change its ids.
+    pub in_setxid: bool,
             alt_stack: AltStack { base: 0, size: 0, flags: 0 },
             name: [AtomicU64::new(0), AtomicU64::new(0)],
         }

@@ -187,6 +187,7 @@ unsafe fn run(t: *mut Thread, info: &SigInfo, action: &actions::Action, context:
         let own = if action.flags & l::SA_NODEFER as u64 != 0 { 0 } else { bit(signal) };
         id.sig_mask.store(mask | action.mask | own, Ordering::Relaxed);
         let recover = core::mem::replace(&mut (*t).recover, 0);
+        let in_setxid = core::mem::replace(&mut (*t).identity.in_setxid, signal == super::KICK);
         let floats = context.regs.floats;
         let top = if use_alt { alt.base + alt.size } else { 0 };
         if (*t).extended {
@@ -197,6 +198,7 @@ unsafe fn run(t: *mut Thread, info: &SigInfo, action: &actions::Action, context:
             (*t).extended = false;
         }
         (*t).recover = recover;
+        (*t).identity.in_setxid = in_setxid;
         context.regs.floats = floats;
         set_mask(t, context.mask);
         if use_alt && alt.flags & AUTODISARM != 0 {

@@ -97,6 +97,12 @@ static void as_root(void) {
     OK(seteuid(0));
   }
   OK(setegid(0));
+  /* Once for each thread: a second time would change more. */
+  OK(setresuid(NOBODY, NOBODY, 0));
+  OK(setuid(0));
+  ids("Uid", NOBODY, 0, 0);
+  OK(setuid(0));
+  ids("Uid", 0, 0, 0);
   /* By another thread than main. */
   join(start(sets_group, (void *)(long)NOBODY));
   ids("Gid", NOBODY, NOBODY, NOBODY);
