@@ -76,6 +76,7 @@ static void by_another(void) {
   }
   __atomic_store_n(&stop, 1, __ATOMIC_SEQ_CST);
   join(thread);
+  gone(moved_tid);
   FAILS(sched_setaffinity(moved_tid, sizeof all, &all), ESRCH);
   FAILS(sched_getaffinity(moved_tid, sizeof all, &all), ESRCH);
 

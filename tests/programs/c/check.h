@@ -87,6 +87,11 @@ __attribute__((unused)) static int64_t now_ns(clockid_t clock) {
 
 __attribute__((unused)) static int64_t now_ms(void) { return now_ns(CLOCK_MONOTONIC) / 1000000; }
 
+/* Waits until a joined thread is no more: its id lives a moment longer than it. */
+__attribute__((unused)) static void gone(pid_t tid) {
+  while (syscall(SYS_tgkill, getpid(), tid, 0) == 0) sched_yield();
+}
+
 /* A point in time so many milliseconds from now. */
 __attribute__((unused)) static struct timespec in_ms(clockid_t clock, int64_t ms) {
   int64_t t = now_ns(clock) + ms * 1000000;

@@ -75,7 +75,10 @@ static void others(clockid_t computing, clockid_t ended) {
   FAILS(clock_gettime((computing & ~7) | 3, &t), EINVAL);
 }
 
+static pid_t ended_tid;
+
 static void *ends(void *argument) {
+  ended_tid = gettid();
   OK(pthread_getcpuclockid(pthread_self(), argument));
   return 0;
 }
@@ -87,6 +90,7 @@ int main(void) {
   join(start(measures, 0));
   clockid_t ended;
   join(start(ends, &ended));
+  gone(ended_tid);
   clockid_t clocks[2];
   int64_t process = now_ns(CLOCK_PROCESS_CPUTIME_ID);
   pthread_t threads[] = {start(computes, 0), start(sleeps, 0)};

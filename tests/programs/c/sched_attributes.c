@@ -156,6 +156,7 @@ static void *all(void *argument) {
   struct attr a = {.size = sizeof a};
   struct timespec t = {-1, -1};
   join(start(ends, &ended));
+  gone(ended);
   pthread_t thread = start(other, 0);
   pthread_barrier_wait(&barrier);
   plain(0);
