@@ -81,8 +81,7 @@ impl Identity {
             sig_pending: AtomicU64::new(0),
             sig_restore_mask: 0,
             sig_restore_mask_set: false,
-    /// In the handler by which libc has each thread change its ids.
-    pub in_setxid: bool,
+            in_setxid: false,
             alt_stack: AltStack { base: 0, size: 0, flags: 0 },
             name: [AtomicU64::new(0), AtomicU64::new(0)],
         }
