@@ -79,7 +79,14 @@ unsafe fn outside(frame: &mut Frame) -> usize {
     let args = frame.arguments();
     // SAFETY: touches no memory.
     if RT.is_started() && unsafe { sys!(l::__NR_getpid) } as i32 != signal::kernel::process() {
-        return RAW_PLAIN; // a child on our memory (vfork, posix_spawn): a process of its own
+        // A child on our memory (vfork, posix_spawn, the leak checker's tracer): a process of its own. But words in memory
+        // that it shares with our threads are theirs too: who waits on one and who wakes it must meet.
+        if frame.rax as u32 != l::__NR_futex {
+            return RAW_PLAIN;
+        }
+        // SAFETY: the program's call.
+        frame.rax = unsafe { futex::futex(None, args) } as u64;
+        return DONE;
     }
     // SAFETY: the program's call.
     let result = unsafe {

@@ -257,9 +257,9 @@ static void live(uint64_t *random) {
     void *result;
     if (next_random(random) % 4 == 0) {
         struct timespec far;
-        clock_gettime(CLOCK_REALTIME, &far);
+        clock_gettime(CLOCK_MONOTONIC, &far);
         far.tv_sec += 60;
-        error = pthread_timedjoin_np(life.thread, &result, &far);
+        error = pthread_clockjoin_np(life.thread, &result, CLOCK_MONOTONIC, &far);
     } else {
         error = pthread_join(life.thread, &result);
     }

@@ -124,8 +124,42 @@ static void processes(void) {
   OK(munmap(stack, STACK));
 }
 
+/* A process on our memory and a thread wake each other through a word, as a leak checker's tracer does. */
+static int handover[2];
+
+__attribute__((optimize("no-stack-protector"))) static int partner(void *unused) {
+  (void)unused;
+  for (int i = 1; i <= 20; i++) {
+    while (__atomic_load_n(&handover[0], __ATOMIC_SEQ_CST) < i)
+      raw(SYS_futex, (long)&handover[0], FUTEX_WAIT | FUTEX_PRIVATE_FLAG, i - 1, 0);
+    __atomic_store_n(&handover[1], i, __ATOMIC_SEQ_CST);
+    raw(SYS_futex, (long)&handover[1], FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, 0);
+  }
+  return 22;
+}
+
+static void process_and_thread(void) {
+  char *stack = mmap(0, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(stack != MAP_FAILED);
+  handover[0] = handover[1] = 0;
+  int status;
+  pid_t pid = clone(partner, stack + STACK, CLONE_VM | SIGCHLD, NULL);
+  CHECK(pid > 0);
+  for (int i = 1; i <= 20; i++) {
+    usleep(i % 2 ? 2000 : 0); /* it sleeps already, or does not yet */
+    __atomic_store_n(&handover[0], i, __ATOMIC_SEQ_CST);
+    syscall(SYS_futex, &handover[0], FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, 0, 0, 0);
+    while (__atomic_load_n(&handover[1], __ATOMIC_SEQ_CST) < i)
+      syscall(SYS_futex, &handover[1], FUTEX_WAIT | FUTEX_PRIVATE_FLAG, i - 1, 0, 0, 0);
+  }
+  CHECK_EQ(waitpid(pid, &status, 0), pid);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 22);
+  OK(munmap(stack, STACK));
+}
+
 static void *processes_from_thread(void *argument) {
   processes();
+  process_and_thread();
   return argument;
 }
 
