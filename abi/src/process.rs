@@ -96,6 +96,7 @@ unsafe fn child() {
     unsafe {
         crate::memory::after_fork();
         FORKER.store(core::ptr::null_mut(), Ordering::Relaxed);
+        crate::scheduling::in_child(current());
         RT.reset_in_child();
         crate::scheduling::reset();
         crate::credentials::reset();

@@ -129,13 +129,7 @@ pub unsafe fn inherit(parent: *mut Thread, child: *mut Thread) -> Result<(), isi
         }
         to.set.store(from.set.load(Ordering::Relaxed), Ordering::Relaxed);
         let mut values = *from.values.lock();
-        if let Some(c) = &mut values.class
-            && c.reset_on_fork
-        {
-            let nice = if c.policy == l::SCHED_NORMAL || c.policy == l::SCHED_BATCH { c.nice.max(0) } else { 0 };
-            let policy = if matches!(c.policy, l::SCHED_FIFO | l::SCHED_RR) { l::SCHED_NORMAL } else { c.policy };
-            *c = Class { policy, reset_on_fork: false, priority: 0, nice };
-        }
+        values.class = values.class.map(after_fork);
         *to.values.lock() = values;
         Ok(())
     }
@@ -159,6 +153,46 @@ pub unsafe fn reset() {
     unsafe { FREE.force_unlock() };
     *FREE.lock() = 0; // not many
     PINNING.store(false, Ordering::Relaxed);
+}
+
+/// In a forked child, which is an ordinary process: what was remembered for the thread that it continues becomes real.
+///
+/// # Safety
+/// The caller is the only thread; `t` is that thread's block.
+pub unsafe fn in_child(t: *mut Thread) {
+    // SAFETY: the caller's; reads locals. Nobody else is there who could hold the lock.
+    unsafe {
+        let Some(a) = of(t) else { return };
+        a.values.force_unlock();
+        let values = *a.values.lock();
+        if let Some(c) = values.class.map(after_fork) {
+            let attr = SchedAttr {
+                size: size_of::<SchedAttr>() as u32,
+                policy: c.policy,
+                nice: c.nice,
+                priority: c.priority as u32,
+                ..SchedAttr::default()
+            };
+            sys!(l::__NR_setpriority, l::PRIO_PROCESS, 0, c.nice); // which the next one leaves alone if it is real-time
+            sys!(l::__NR_sched_setattr, 0, &raw const attr, 0);
+        }
+        if let Some(value) = values.io_priority {
+            sys!(l::__NR_ioprio_set, 1, 0, value);
+        }
+        if let Some(ns) = values.timer_slack {
+            sys!(l::__NR_prctl, linux_raw_sys::prctl::PR_SET_TIMERSLACK, ns);
+        }
+    }
+}
+
+/// What a new thread or process gets.
+fn after_fork(c: Class) -> Class {
+    if !c.reset_on_fork {
+        return c;
+    }
+    let nice = if c.policy == l::SCHED_NORMAL || c.policy == l::SCHED_BATCH { c.nice.max(0) } else { 0 };
+    let policy = if is_real_time(c.policy) { l::SCHED_NORMAL } else { c.policy };
+    Class { policy, reset_on_fork: false, priority: 0, nice }
 }
 
 /// If main had a CPU set of its own before the runtime started, it keeps it, and other threads get those of main's start.

@@ -1,5 +1,5 @@
 /* Asserts policy, priority, nice value, I/O priority and timer slack of threads: what is set for one, by itself or by
-   another, is what it and others read, new threads inherit it (or not, as asked), others keep theirs; errors are the
+   another, is what it and others read, new threads and child processes inherit it (or not, as asked), others keep theirs; errors are the
    kernel's. Much of it needs root; without, that it is refused. */
 #include "check.h"
 #include <sys/prctl.h>
@@ -40,8 +40,19 @@ static void plain(pid_t tid) {
   CHECK_EQ(nice_of(tid), 0);
 }
 
+/* A child process has it too. */
+static void in_child(int policy, int priority, int nice) {
+  int status;
+  pid_t pid = fork();
+  CHECK(pid >= 0);
+  if (pid == 0) _exit(policy_of(0) == policy && priority_of(0) == priority && nice_of(0) == nice ? 0 : 1);
+  CHECK_EQ(waitpid(pid, &status, 0), pid);
+  CHECK_EQ(status, 0);
+}
+
 static void *is_plain(void *argument) {
   plain(0);
+  in_child(SCHED_OTHER, 0, 0);
   plain(gettid());
   return argument;
 }
@@ -49,12 +60,15 @@ static void *is_plain(void *argument) {
 static void *is_rr7(void *argument) {
   CHECK_EQ(policy_of(0), SCHED_RR);
   CHECK_EQ(priority_of(0), 7);
+  CHECK_EQ(nice_of(0), (int)(long)argument); /* kept, though without meaning */
+  in_child(SCHED_RR, 7, (int)(long)argument);
   return argument;
 }
 
 static void *is_batch5(void *argument) {
   CHECK_EQ(policy_of(0), SCHED_BATCH);
   CHECK_EQ(nice_of(0), 5);
+  in_child(SCHED_BATCH, 0, 5);
   CHECK_EQ(prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0), 123456);
   CHECK_EQ(syscall(SYS_ioprio_get, IO_PROCESS, 0), IO_BEST_EFFORT | 7);
   return argument;
@@ -76,7 +90,7 @@ static void *other(void *argument) {
     OK(pthread_setschedparam(pthread_self(), SCHED_RR, &param));
     OK(pthread_getschedparam(pthread_self(), &policy, &param));
     CHECK(policy == SCHED_RR && param.sched_priority == 7);
-    join(start(is_rr7, 0));
+    join(start(is_rr7, (void *)5L));
     param.sched_priority = 7;
     OK(sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &param));
     CHECK_EQ(policy_of(gettid()), SCHED_RR | SCHED_RESET_ON_FORK);
