@@ -72,9 +72,50 @@ pub struct Processor {
 }
 
 struct Inject {
+    /// Woken by a kernel thread without a processor.
+    woken: List,
+    /// Preempted, or left over.
+    others: List,
+}
+
+/// Threads linked by `next`, oldest first.
+struct List {
     head: *mut Thread,
     tail: *mut Thread,
 }
+
+impl List {
+    const NONE: Self = Self { head: core::ptr::null_mut(), tail: core::ptr::null_mut() };
+
+    /// # Safety
+    /// The thread is in no list.
+    unsafe fn push(&mut self, thread: *mut Thread) {
+        // SAFETY: the caller's; listed threads are ours to link.
+        unsafe {
+            (*thread).next.store(core::ptr::null_mut(), Ordering::Relaxed);
+            if self.tail.is_null() {
+                self.head = thread;
+            } else {
+                (*self.tail).next.store(thread, Ordering::Relaxed);
+            }
+        }
+        self.tail = thread;
+    }
+
+    fn pop(&mut self) -> Option<*mut Thread> {
+        let t = self.head;
+        if t.is_null() {
+            return None;
+        }
+        // SAFETY: listed threads are control blocks, linked by whoever has the list.
+        self.head = unsafe { (*t).next.load(Ordering::Relaxed) };
+        if self.head.is_null() {
+            self.tail = core::ptr::null_mut();
+        }
+        Some(t)
+    }
+}
+
 // SAFETY: reached only under the lock.
 unsafe impl Send for Inject {}
 
@@ -96,6 +137,8 @@ pub struct Runtime {
     count: AtomicU32,
     inject: SpinLock<Inject>,
     inject_len: AtomicUsize,
+    /// How many of them were woken.
+    inject_woken: AtomicUsize,
     hooks: SpinLock<Option<Hooks>>,
     /// All workers, linked by `Worker::next_of_all`; only grows.
     all_workers: AtomicPtr<Worker>,
@@ -134,8 +177,9 @@ pub static RT: Runtime = Runtime {
     started: AtomicBool::new(false),
     processors: AtomicPtr::new(core::ptr::null_mut()),
     count: AtomicU32::new(0),
-    inject: SpinLock::new(Inject { head: core::ptr::null_mut(), tail: core::ptr::null_mut() }),
+    inject: SpinLock::new(Inject { woken: List::NONE, others: List::NONE }),
     inject_len: AtomicUsize::new(0),
+    inject_woken: AtomicUsize::new(0),
     hooks: SpinLock::new(None),
     all_workers: AtomicPtr::new(core::ptr::null_mut()),
     spares: SpinLock::new(core::ptr::null_mut()),
@@ -294,11 +338,9 @@ impl Runtime {
             self.inject.force_unlock();
             self.hooks.force_unlock();
             self.spares.force_unlock();
-            let mut q = self.inject.lock();
-            q.head = core::ptr::null_mut();
-            q.tail = core::ptr::null_mut();
-            drop(q);
+            *self.inject.lock() = Inject { woken: List::NONE, others: List::NONE };
             self.inject_len.store(0, Ordering::Relaxed);
+            self.inject_woken.store(0, Ordering::Relaxed);
             *self.spares.lock() = core::ptr::null_mut();
             self.workers.store(0, Ordering::Relaxed);
             self.all_workers.store(core::ptr::null_mut(), Ordering::Relaxed);
@@ -349,47 +391,42 @@ impl Runtime {
         sum
     }
 
-    /// Puts a thread in the queue that all workers look at.
+    /// Puts a thread in the queue that all workers look at. `woken`: something happened that it waited for; it comes before
+    /// those that were preempted.
     ///
     /// # Safety
     /// `thread` is runnable and in no queue.
-    pub unsafe fn inject(&self, thread: *mut Thread) {
+    pub unsafe fn inject(&self, thread: *mut Thread, woken: bool) {
         {
             let mut q = self.inject.lock();
-            // SAFETY: the thread is ours to link.
-            unsafe {
-                (*thread).next.store(core::ptr::null_mut(), Ordering::Relaxed);
-                if q.tail.is_null() {
-                    q.head = thread;
-                } else {
-                    (*q.tail).next.store(thread, Ordering::Relaxed);
-                }
-            }
-            q.tail = thread;
+            let list = if woken { &mut q.woken } else { &mut q.others };
+            // SAFETY: the caller's.
+            unsafe { list.push(thread) };
             self.inject_len.fetch_add(1, Ordering::Relaxed);
+            self.inject_woken.fetch_add(usize::from(woken), Ordering::Relaxed);
         }
         self.sleepers.pushed();
         self.sleepers.wake_if_needed(self, true);
     }
 
-    /// Takes the oldest injected thread.
-    fn take_one_injected(&self) -> Option<*mut Thread> {
-        if self.inject_len.load(Ordering::Relaxed) == 0 {
+    /// Takes the oldest injected thread that was woken.
+    fn take_woken(&self) -> Option<*mut Thread> {
+        if self.inject_woken.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        self.unlink_injected(&mut self.inject.lock())
+        let mut q = self.inject.lock();
+        self.unlink_woken(&mut q)
     }
 
-    fn unlink_injected(&self, q: &mut Inject) -> Option<*mut Thread> {
-        let t = q.head;
-        if t.is_null() {
-            return None;
-        }
-        // SAFETY: linked under the lock.
-        q.head = unsafe { (*t).next.load(Ordering::Relaxed) };
-        if q.head.is_null() {
-            q.tail = core::ptr::null_mut();
-        }
+    fn unlink_woken(&self, q: &mut Inject) -> Option<*mut Thread> {
+        let t = q.woken.pop()?;
+        self.inject_len.fetch_sub(1, Ordering::Relaxed);
+        self.inject_woken.fetch_sub(1, Ordering::Relaxed);
+        Some(t)
+    }
+
+    fn unlink_other(&self, q: &mut Inject) -> Option<*mut Thread> {
+        let t = q.others.pop()?;
         self.inject_len.fetch_sub(1, Ordering::Relaxed);
         Some(t)
     }
@@ -406,7 +443,14 @@ impl Runtime {
             if i > 0 && p.queue.len() >= crate::runq::CAPACITY / 2 {
                 break;
             }
-            let Some(t) = self.unlink_injected(&mut q) else { break };
+            // Woken ones first, but not always: others must get on however many are woken.
+            let turn = p.tick.load(Ordering::Relaxed) as usize / 64 + i;
+            let t = if turn % 4 == 3 {
+                self.unlink_other(&mut q).or_else(|| self.unlink_woken(&mut q))
+            } else {
+                self.unlink_woken(&mut q).or_else(|| self.unlink_other(&mut q))
+            };
+            let Some(t) = t else { break };
             if first.is_none() {
                 first = Some(t);
             } else if p.queue.push(t).is_err() {
@@ -427,13 +471,13 @@ impl Runtime {
         for _ in 0..crate::runq::CAPACITY / 2 {
             match p.queue.pop() {
                 // SAFETY: we took it off the ring.
-                Some(t) => unsafe { self.inject(t) },
+                Some(t) => unsafe { self.inject(t, false) },
                 None => break,
             }
         }
         if p.queue.push(thread).is_err() {
             // SAFETY: still ours.
-            unsafe { self.inject(thread) };
+            unsafe { self.inject(thread, false) };
         }
     }
 
@@ -508,7 +552,7 @@ pub unsafe fn ready(thread: *mut Thread) {
                 RT.sleepers.pushed();
                 RT.sleepers.wake_if_needed(&RT, p.queue.len() > 1);
             }
-            None => RT.inject(thread),
+            None => RT.inject(thread, true),
         }
     }
 }

@@ -306,7 +306,7 @@ unsafe fn look_around(p: &Processor) -> Option<*mut Thread> {
     let favoured = p.favoured.load(Ordering::Relaxed);
     if favoured != 0 {
         p.favoured.store(favoured - 1, Ordering::Relaxed);
-        if let Some(t) = RT.take_one_injected() {
+        if let Some(t) = RT.take_woken() {
             if favoured > 1 {
                 // The switch adds one: the next pick comes here again.
                 p.tick.store(p.tick.load(Ordering::Relaxed) | (FAIRNESS - 1), Ordering::Relaxed);
@@ -502,12 +502,12 @@ pub unsafe fn preempt() {
             // Those that the monitor woke, since their deadline had passed or a descriptor was ready, are why this happens:
             // they come before all others, in their order. (Else threads in the ring come between them, and who takes
             // turns with those by waiting for the same lock is always the last in its line.)
-            p.favoured.store(RT.inject_len.load(Ordering::Relaxed).min(MOST_FAVOURED) as u32, Ordering::Relaxed);
+            p.favoured.store(RT.inject_woken.load(Ordering::Relaxed).min(MOST_FAVOURED) as u32, Ordering::Relaxed);
             if p.favoured.load(Ordering::Relaxed) != 0 {
                 p.tick.store((p.tick.load(Ordering::Relaxed) | (FAIRNESS - 1)).wrapping_add(1), Ordering::Relaxed);
             }
         }
-        RT.inject(t);
+        RT.inject(t, false);
         leave();
     }
 }
@@ -581,7 +581,7 @@ unsafe fn lost_processor(w: *mut Worker) {
         if (*t).extended {
             inject_extended(t);
         } else {
-            RT.inject(t);
+            RT.inject(t, false);
             leave();
         }
     }
@@ -593,7 +593,7 @@ unsafe fn inject_extended(t: *mut Thread) {
     unsafe {
         let mut area = Extended::new();
         arch::save_extended(area.as_mut_ptr());
-        RT.inject(t);
+        RT.inject(t, false);
         leave();
         arch::restore_extended(area.as_ptr());
     }
