@@ -242,6 +242,8 @@ pub unsafe fn sigtimedwait(t: *mut Thread, args: [usize; 6]) -> isize {
         actions::note_blocked(wanted);
         let id = &(*t).identity;
         id.sig_waited.store(wanted, Ordering::Relaxed);
+        // SeqCst: as in `set_mask`. pairs: signal.mask
+        heddle_core::prim::fence(Ordering::SeqCst);
         let result = loop {
             if let Some(found) = pending::take_for(t, wanted) {
                 if info != 0 {

@@ -8,6 +8,7 @@ use core::arch::naked_asm;
 use core::sync::atomic::{Ordering, compiler_fence};
 use heddle_core::arch::{self, Extended};
 use heddle_core::identity::SigInfo;
+use heddle_core::prim::fence;
 use heddle_core::sched::{self, worker};
 use heddle_core::sys::linux as l;
 use heddle_core::thread::Thread;
@@ -137,6 +138,8 @@ unsafe fn next(t: *mut Thread) -> Option<(SigInfo, actions::Action)> {
     unsafe {
         loop {
             (*t).attention.store(false, Ordering::Relaxed);
+            // SeqCst: a sender adds a signal, then sets the flag; we clear the flag, then look. pairs: signal.attention
+            fence(Ordering::SeqCst);
             let wanted = !(*t).identity.sig_mask.load(Ordering::Relaxed);
             let Some(info) = pending::take_for(t, wanted) else {
                 pending::pass_on(t);
@@ -216,6 +219,8 @@ pub unsafe fn set_mask(t: *mut Thread, mask: u64) {
     // SAFETY: the caller's.
     unsafe {
         (*t).identity.sig_mask.store(mask & !UNBLOCKABLE, Ordering::Relaxed);
+        // SeqCst: a sender adds a signal, then looks at the mask; we set it, then look what is pending. pairs: signal.mask
+        fence(Ordering::SeqCst);
         let kept = kernel::base_mask();
         if kept & !mask != 0 {
             kernel::let_go(kept & !mask);

@@ -509,6 +509,7 @@ pub unsafe fn prepare_return(t: *const Thread, context: &mut UContext) -> bool {
         context.mask = open;
         context.stack = super::context::Stack { base: (*w).signal_stack, flags: 0, size: SIGNAL_STACK };
         (*w).in_core.store(0, Ordering::Relaxed);
+        true
     }
     true
 }

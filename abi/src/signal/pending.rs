@@ -232,7 +232,7 @@ pub unsafe fn thread_ends(t: *mut Thread) {
     // SAFETY: the caller's.
     unsafe {
         (*t).identity.sig_mask.store(u64::MAX, Ordering::Relaxed);
-        // SeqCst: see `send_to_process`. pairs: signal.ends
+        // SeqCst: see `send_to_process`. pairs: signal.mask
         fence(Ordering::SeqCst);
         {
             let mut q = (*t).signals.lock();
@@ -331,6 +331,8 @@ pub unsafe fn send_to_thread(tid: u32, info: &SigInfo) -> Result<(), Refused> {
             }
             add(&(*t).identity.sig_pending, &mut q, info)?;
         }
+        // SeqCst: it is pending before we look whether the thread takes it. pairs: signal.mask
+        fence(Ordering::SeqCst);
         if takes(t, signal) {
             alert(t);
         }
@@ -370,29 +372,29 @@ pub unsafe fn send_to_process(info: &SigInfo) -> Result<(), Refused> {
     let signal = number(info);
     // SAFETY: live control blocks.
     unsafe {
-        let target = taker(signal);
-        if !target.is_null()
-            && actions::is_ignored(signal)
-            && (*target).identity.sig_waited.load(Ordering::Relaxed) & bit(signal) == 0
-        {
-            return Ok(());
+        if actions::is_ignored(signal) {
+            let target = taker(signal);
+            if !target.is_null() && (*target).identity.sig_waited.load(Ordering::Relaxed) & bit(signal) == 0 {
+                return Ok(());
+            }
         }
         add(&PROCESS_SET, &mut PROCESS.lock(), info)?;
-        let mut target = target;
-        while !target.is_null() {
-            // SeqCst: it is pending before it counts as given. pairs: signal.given
+        loop {
+            // SeqCst: it is pending before we look who takes it, and before it counts as given; a thread changes what it
+            // takes, then looks at what is pending and given. pairs: signal.mask
             fence(Ordering::SeqCst);
+            let target = taker(signal);
+            if target.is_null() {
+                return Ok(());
+            }
             GIVEN.fetch_or(bit(signal), Ordering::Relaxed);
             alert(target);
-            // SeqCst: a thread that ends stops taking signals, then looks at what was given; we give it, then look whether
-            // the thread still takes it. pairs: signal.ends
+            // SeqCst: as above, for a thread that ends. pairs: signal.mask
             fence(Ordering::SeqCst);
             if takes(target, signal) || PROCESS_SET.load(Ordering::Relaxed) & bit(signal) == 0 {
-                break;
+                return Ok(());
             }
-            target = taker(signal);
         }
-        Ok(())
     }
 }
 
@@ -418,7 +420,7 @@ pub unsafe fn pass_on(t: *mut Thread) {
                 }
             }
             GIVEN.fetch_and(!bit(signal), Ordering::Relaxed);
-            // SeqCst: one that is sent meanwhile is pending first. pairs: signal.given
+            // SeqCst: one that is sent meanwhile is pending first. pairs: signal.mask
             fence(Ordering::SeqCst);
             if PROCESS_SET.load(Ordering::Relaxed) & bit(signal) != 0 && !taker(signal).is_null() {
                 GIVEN.fetch_or(bit(signal), Ordering::Relaxed);

@@ -3,7 +3,7 @@
 #include "check.h"
 #include <semaphore.h>
 
-enum { THREADS = 3, ROUNDS = 400 };
+enum { THREADS = 3, ROUNDS = 150 };
 
 struct shared {
   sem_t handled, go, done;

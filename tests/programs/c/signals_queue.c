@@ -148,13 +148,15 @@ static void *overruns(void *argument) {
   OK(timer_create(CLOCK_MONOTONIC, &event, &timer));
   OK(timer_settime(timer, 0, &each, 0));
   sleep_ms(50);
-  CHECK_EQ(sigwaitinfo(&set, &info), sig);
-  CHECK_EQ(info.si_code, SI_TIMER);
-  CHECK(info.si_overrun >= 45);
-  CHECK_EQ(timer_getoverrun(timer), info.si_overrun);
-  /* The next one has not run long. */
-  CHECK_EQ(sigwaitinfo(&set, &info), sig);
-  CHECK_EQ(timer_getoverrun(timer), info.si_overrun);
+  int expired = 0, taken = 0;
+  while (expired < 45) {
+    CHECK_EQ(sigwaitinfo(&set, &info), sig);
+    CHECK_EQ(info.si_code, SI_TIMER);
+    CHECK_EQ(timer_getoverrun(timer), info.si_overrun);
+    expired += 1 + info.si_overrun;
+    taken++;
+  }
+  CHECK(taken < 25); /* not one by one */
   OK(timer_delete(timer));
   return 0;
 }
