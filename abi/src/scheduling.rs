@@ -321,7 +321,7 @@ unsafe fn set_cpus(t: *mut Thread, args: [usize; 6]) -> isize {
                 break;
             }
             if turn % 500 == 0 {
-                crate::signal::kernel::kick((*on).tid.load(Ordering::Relaxed));
+                crate::signal::kernel::kick(&*on);
             }
             heddle_core::lock::yield_cpu();
         }

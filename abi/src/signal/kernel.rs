@@ -13,9 +13,11 @@ use super::deliver;
 use super::pending;
 use super::{KICK, bit};
 use crate::report;
+use crate::wait::{e, fail};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use heddle_core::identity::SigInfo;
+use heddle_core::prim::fence;
 use heddle_core::sched::{SIGNAL_STACK, Worker, worker};
 use heddle_core::sys::linux as l;
 use heddle_core::thread::Thread;
@@ -130,10 +132,28 @@ pub unsafe fn interruptible(t: *const Thread, number: usize, args: &[usize; 6]) 
     unsafe { guarded(&raw const (*t).attention, args, number) }
 }
 
-/// Sends the worker with kernel id `tid` a kick.
-pub fn kick(tid: i32) {
-    // SAFETY: the signal's handler is ours.
-    unsafe { heddle_core::sys!(l::__NR_tgkill, PROCESS.load(Ordering::Relaxed), tid, KICK) };
+/// Makes a worker look at its thread's signals and its own mask; one kick under way is enough.
+pub fn kick(w: &Worker) {
+    // SeqCst: the sender has written what the worker is to see, then looks whether a kick is under way; the handler notes
+    // that it has come, then looks at what was written. pairs: worker.kicked
+    fence(Ordering::SeqCst);
+    if w.kicked.swap(1, Ordering::Relaxed) == 0 && !send_kick(w.tid.load(Ordering::Relaxed)) {
+        w.kicked.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Kicks are real-time signals: the kernel refuses them while the user has as many of those pending as RLIMIT_SIGPENDING
+/// allows. That mostly ends soon. Returns whether it was sent.
+fn send_kick(tid: i32) -> bool {
+    for _ in 0..64 {
+        // SAFETY: the signal's handler is ours.
+        let r = unsafe { heddle_core::sys!(l::__NR_tgkill, PROCESS.load(Ordering::Relaxed), tid, KICK) };
+        if r != fail(e::EAGAIN) {
+            return r == 0;
+        }
+        heddle_core::lock::yield_cpu();
+    }
+    false
 }
 
 static PROCESS: AtomicI32 = AtomicI32::new(0);
@@ -155,7 +175,7 @@ pub fn process() -> i32 {
 /// Called by the monitor.
 pub unsafe fn preempt(tid: i32) {
     PREEMPT.store(true, Ordering::Relaxed);
-    kick(tid);
+    send_kick(tid);
 }
 
 /// Whether a kick was meant to preempt; clears the wish.
@@ -205,7 +225,7 @@ fn spread_mask() {
     let mask = base_mask();
     // SAFETY: this worker's own mask; inside the core.
     unsafe { heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &mask as *const _, 0, 8) };
-    heddle_core::sched::RT.for_each_worker(&mut |w| kick(w.tid.load(Ordering::Relaxed)));
+    heddle_core::sched::RT.for_each_worker(&mut |w| kick(w));
 }
 
 /// Gives a worker its signal stack and opens its mask.
@@ -248,6 +268,9 @@ unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UC
             return;
         }
         if signal == KICK {
+            (*w).kicked.store(0, Ordering::Relaxed);
+            // SeqCst: see `kick`. pairs: worker.kicked
+            fence(Ordering::SeqCst);
             heddle_core::sched::RT.errands.attend(&(*w).errand);
             crate::scheduling::kicked(w);
             (*context).mask = base_mask();

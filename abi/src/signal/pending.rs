@@ -449,7 +449,7 @@ pub unsafe fn alert(t: *mut Thread) {
         // It runs, or is about to: a thread that is switched in after this looks at `attention` when it leaves the core.
         let w = (*t).worker.load(Ordering::Relaxed).cast::<heddle_core::sched::Worker>();
         if !w.is_null() && (*t).context.on_cpu.load(Ordering::Relaxed) != 0 {
-            super::kernel::kick((*w).tid.load(Ordering::Relaxed));
+            super::kernel::kick(&*w);
         }
     }
 }

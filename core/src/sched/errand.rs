@@ -105,11 +105,11 @@ impl Errands {
 
     /// Calls `own`, which does what the caller's kernel thread has to do and tells what all others have to do (`None`:
     /// nothing) with the caller's result; returns when they have. Other errands and new kernel threads wait meanwhile.
-    /// `kick` interrupts the kernel thread of that id. Error: the first one of another kernel thread.
+    /// `kick` interrupts a worker. Error: the first one of another kernel thread.
     ///
     /// # Safety
     /// Inside the core on a worker, signals open; the call may be made by every kernel thread at any time.
-    pub unsafe fn everywhere<R>(&self, own: impl FnOnce() -> (R, Option<Call>), kick: fn(i32)) -> Result<R, i32> {
+    pub unsafe fn everywhere<R>(&self, own: impl FnOnce() -> (R, Option<Call>), kick: fn(&Worker)) -> Result<R, i32> {
         let _order = self.lock.lock();
         let (result, call) = own();
         let Some(call) = call else { return Ok(result) };
@@ -132,7 +132,7 @@ impl Errands {
                 // Acquire: it has made the call. pairs: errand.done
                 if w.errand.load(Ordering::Acquire) != round {
                     all = false;
-                    kick(w.tid.load(Ordering::Relaxed));
+                    kick(w);
                 }
             });
             // Acquire: as above. pairs: errand.done

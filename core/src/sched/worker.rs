@@ -42,6 +42,8 @@ pub struct Worker {
     pub tid: AtomicI32,
     /// Lowest address of the stack for signal frames.
     pub signal_stack: usize,
+    /// A kick is under way to it.
+    pub kicked: AtomicU8,
     /// Not 0 while asleep in the reactor: no lock is held, nothing is half done.
     pub asleep: AtomicU8,
     scheduler: Context,
