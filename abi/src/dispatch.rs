@@ -5,7 +5,8 @@ use crate::sites::{DONE, RAW_PLAIN, RAW_POST};
 use crate::thread::CloneArgs;
 use crate::wait::{Next, e, fail, interrupted};
 use crate::{
-    credentials, fd, futex, io, memory, poll, process, scheduling, signal, start, task_files, thread, time, timer,
+    credentials, fd, futex, io, memory, poll, process, robust, scheduling, signal, start, task_files, thread, time,
+    timer,
 };
 use core::sync::atomic::Ordering;
 use heddle_core::sched::{self, RT, worker};
@@ -105,7 +106,7 @@ unsafe fn outside(frame: &mut Frame) -> usize {
                     _ => return RAW_PLAIN,
                 }
             }
-            l::__NR_futex if RT.is_started() => futex::futex(None, args),
+            l::__NR_futex if RT.is_started() || futex::is_shared_pi(args) => futex::futex(None, args),
             l::__NR_tgkill if RT.is_started() => {
                 match signal::calls::tgkill(Some(args[0] as i32), args[1] as i32, args[2] as u32) {
                     Some(r) => r,
@@ -218,8 +219,8 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
             l::__NR_execve | l::__NR_execveat => process::exec(number as usize, args),
             l::__NR_exit => thread::exit(args[0] as i32),
             l::__NR_exit_group => {
-                crate::stats::print();
-                return Plain;
+                robust::process_ends();
+                process::end(args[0] as i32)
             }
             l::__NR_wait4 => process::wait(frame, number, args, args[0] as i32, args[2]),
             l::__NR_waitid => {

@@ -48,7 +48,9 @@ pub unsafe fn futex(mut frame: Option<&mut Frame>, args: [usize; 6]) -> isize {
     let clock = if op as u32 & l::FUTEX_CLOCK_REALTIME != 0 { l::CLOCK_REALTIME } else { l::CLOCK_MONOTONIC };
     if !private && memory::is_shared(address) {
         // SAFETY: the program's own call.
-        return unsafe { shared(frame, command, args) };
+        return unsafe {
+            if is_pi(command) { shared_pi(frame, command, clock, args) } else { shared(frame, command, args) }
+        };
     }
     if let Some(r) = misplaced(address) {
         return r;
@@ -113,9 +115,97 @@ pub unsafe fn futex(mut frame: Option<&mut Frame>, args: [usize; 6]) -> isize {
     }
 }
 
+fn is_pi(command: u32) -> bool {
+    matches!(command, l::FUTEX_LOCK_PI | l::FUTEX_LOCK_PI2 | l::FUTEX_TRYLOCK_PI | l::FUTEX_UNLOCK_PI)
+}
+
+/// Whether these are the arguments of a priority-inheritance call about a futex that other processes may use.
+pub fn is_shared_pi(args: [usize; 6]) -> bool {
+    let op = args[1] as u32;
+    is_pi(op & !(l::FUTEX_PRIVATE_FLAG | l::FUTEX_CLOCK_REALTIME))
+        && op & l::FUTEX_PRIVATE_FLAG == 0
+        && memory::is_shared(args[0])
+}
+
+/// A priority-inheritance futex that other processes may use. The kernel looks for the owner by an id that it does not
+/// know if that is a user thread, of this process or another; so threads of Heddle, and processes that have no threads yet,
+/// take turns without it: who finds the lock taken looks again after a pause. The word is used as the kernel uses it,
+/// so that the death of an owner is seen whoever announces it.
+unsafe fn shared_pi(mut frame: Option<&mut Frame>, command: u32, clock: u32, args: [usize; 6]) -> isize {
+    const PAUSE_MIN: u64 = 20_000;
+    const PAUSE_MAX: u64 = 1_000_000;
+    let [address, _, _, timeout, ..] = args;
+    if let Some(r) = misplaced(address) {
+        return r;
+    }
+    // SAFETY: the address was probed; the current thread, or a kernel thread that is not ours.
+    unsafe {
+        let t = current();
+        let me = match t.as_ref() {
+            Some(t) => t.identity.tid.load(Ordering::Relaxed),
+            None => heddle_core::sys!(l::__NR_gettid) as u32,
+        };
+        let w = word(address);
+        if command == l::FUTEX_UNLOCK_PI {
+            if t.is_null() {
+                // The kernel may have waiters of its own: of processes outside.
+                return sys::syscall6(l::__NR_futex as usize, args);
+            }
+            if w.load(Ordering::Relaxed) & l::FUTEX_TID_MASK != me {
+                return fail(e::EPERM);
+            }
+            w.store(0, Ordering::Release); // Release: the critical section happens before the next owner's. pairs: futex.pi
+            return 0;
+        }
+        let deadline = match read_timespec(if command == l::FUTEX_TRYLOCK_PI { 0 } else { timeout }) {
+            Err(errno) => return errno,
+            Ok(None) => NEVER,
+            Ok(Some(ns)) => at(if command == l::FUTEX_LOCK_PI { l::CLOCK_REALTIME } else { clock }, ns),
+        };
+        let mut pause = PAUSE_MIN;
+        loop {
+            let v = w.load(Ordering::Relaxed);
+            let owner = v & l::FUTEX_TID_MASK;
+            if owner == me {
+                return fail(e::EDEADLK);
+            }
+            if owner == 0 {
+                // Acquire: the last owner's critical section happened before. pairs: futex.pi
+                if w.compare_exchange(v, v | me, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                    return 0;
+                }
+                continue;
+            }
+            if command == l::FUTEX_TRYLOCK_PI {
+                return fail(e::EAGAIN);
+            }
+            let now = heddle_core::clock::now();
+            if now >= deadline {
+                return fail(e::ETIMEDOUT);
+            }
+            let until = deadline.min(now + pause);
+            pause = (pause * 2).min(PAUSE_MAX);
+            match frame.as_deref_mut() {
+                None => {
+                    let ts = Timespec::from_ns(until - now);
+                    heddle_core::sys!(l::__NR_nanosleep, &raw const ts, 0);
+                }
+                Some(frame) => match begin(t) {
+                    Some(ticket) => {
+                        park(t, ticket, until, State::Futex);
+                    }
+                    None => {
+                        interrupted(frame, true); // LOCK_PI is restarted after any handler
+                    }
+                },
+            }
+        }
+    }
+}
+
 /// A futex that other processes may use: the kernel's. The waits block the worker.
 unsafe fn shared(frame: Option<&mut Frame>, command: u32, args: [usize; 6]) -> isize {
-    let waits = matches!(command, l::FUTEX_WAIT | l::FUTEX_WAIT_BITSET | l::FUTEX_LOCK_PI | l::FUTEX_LOCK_PI2);
+    let waits = matches!(command, l::FUTEX_WAIT | l::FUTEX_WAIT_BITSET);
     // SAFETY: the program's own call.
     unsafe {
         match frame {

@@ -20,6 +20,7 @@ pub mod memory;
 pub mod poll;
 pub mod process;
 pub mod report;
+pub mod robust;
 pub mod scheduling;
 pub mod signal;
 pub mod sites;

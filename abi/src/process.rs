@@ -104,6 +104,7 @@ unsafe fn child() {
         crate::timer::reset();
         signal::actions::give_back();
         signal::kernel::keep_nothing();
+        crate::robust::reset();
         signal::kernel::set_process(sys!(l::__NR_getpid) as i32);
         let size = ALT_SIZE.load(Ordering::Relaxed);
         let alt = signal::context::Stack {

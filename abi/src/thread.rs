@@ -2,6 +2,7 @@
 
 use crate::entry::{Frame, resume};
 use crate::futex;
+use crate::robust;
 use crate::signal;
 use crate::sites;
 use crate::wait::{e, fail};
@@ -158,7 +159,7 @@ pub unsafe fn exit(status: i32) -> ! {
     let t = current();
     // SAFETY: the current thread's own fields.
     unsafe {
-        robust_list(t);
+        robust::thread_ends(t);
         signal::pending::thread_ends(t);
         STATUS.store(status as u32, Ordering::Relaxed);
         sched::exit_current(last_act, t.cast())
@@ -182,80 +183,6 @@ unsafe fn last_act(t: *mut u8) {
         if RT.threads.live() == 0 {
             crate::process::end(STATUS.load(Ordering::Relaxed) as i32);
         }
-    }
-}
-
-/// Marks the robust mutexes that the thread still holds as ownerless and wakes a waiter of each, as the kernel does at a
-/// thread's exit (`exit_robust_list` in kernel/futex/core.c).
-unsafe fn robust_list(t: *mut Thread) {
-    #[repr(C)]
-    struct Head {
-        first: usize,
-        offset: isize,
-        pending: usize,
-    }
-    // SAFETY: the list that the thread registered; bounded as in the kernel.
-    unsafe {
-        let head = (*t).identity.robust_head as *const Head;
-        if head.is_null() {
-            return;
-        }
-        let tid = (*t).identity.tid.load(Ordering::Relaxed);
-        let pending = (*head).pending;
-        let mut entry = (*head).first;
-        let mut budget = 1_000_000;
-        while entry & !1 != head as usize && entry & !1 != 0 && budget > 0 {
-            let next = *((entry & !1) as *const usize);
-            if entry & !1 != pending & !1 {
-                dead_owner((entry & !1).wrapping_add_signed((*head).offset), entry & 1 != 0, tid, false);
-            }
-            entry = next;
-            budget -= 1;
-        }
-        if pending != 0 {
-            dead_owner((pending & !1).wrapping_add_signed((*head).offset), pending & 1 != 0, tid, true);
-        }
-    }
-}
-
-unsafe fn dead_owner(address: usize, inherits: bool, tid: u32, pending: bool) {
-    // SAFETY: a mutex of the thread; `load` survives a bad address.
-    unsafe {
-        if !address.is_multiple_of(4) || signal::load(address).is_none() {
-            return;
-        }
-        let word = &*(address as *const AtomicU32);
-        loop {
-            let v = word.load(Ordering::Relaxed);
-            if pending && v == 0 && !inherits {
-                wake(address);
-                return;
-            }
-            if v & l::FUTEX_TID_MASK != tid {
-                return;
-            }
-            if inherits {
-                futex::unlock_pi(address, tid, l::FUTEX_OWNER_DIED);
-                return;
-            }
-            let new = v & l::FUTEX_WAITERS | l::FUTEX_OWNER_DIED;
-            // SeqCst: the owner's death is visible before the wake reads the table. pairs: futex.word
-            if word.compare_exchange(v, new, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
-                if v & l::FUTEX_WAITERS != 0 {
-                    wake(address);
-                }
-                return;
-            }
-        }
-    }
-}
-
-fn wake(address: usize) {
-    if crate::memory::is_shared(address) {
-        // SAFETY: a wake uses only the address.
-        unsafe { heddle_core::sys!(l::__NR_futex, address, l::FUTEX_WAKE, 1, 0, 0, 0) };
-    } else {
-        futex::wake_one(address);
     }
 }
 

@@ -59,6 +59,7 @@ programs! {
         poll_select { workers: &[2, 1] },
         producers { workers: &[2, 1, 4] },
         pty { workers: &[2, 1] },
+        robust_processes { workers: &[2, 1, 4] },
         rwlock { workers: &[2, 1] },
         sched_attributes { workers: &[2, 1] },
         sched_calls,

@@ -225,6 +225,11 @@ pub unsafe fn default(signal: u32) {
     let plain = Action::default();
     // SAFETY: the process is to be stopped or ended; after a stop the action is put back.
     unsafe {
+        // The kernel spares the first process of a PID namespace.
+        let stops = matches!(signal, l::SIGSTOP | l::SIGTSTP | l::SIGTTIN | l::SIGTTOU);
+        if !stops && kernel::process() != 1 {
+            crate::robust::process_ends();
+        }
         let _ = kernel_action(signal, Some(&plain));
         let me = heddle_core::sys!(l::__NR_getpid);
         let open = 0u64;

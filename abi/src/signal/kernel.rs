@@ -263,6 +263,9 @@ unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UC
             }
             return;
         }
+        if signal == KICK && crate::robust::ends_without(w) {
+            crate::robust::stand_still();
+        }
         if signal == KICK && (*info)[1] as u32 as i32 == 0 {
             report::dump(); // somebody outside wants to know: kill -33
             return;
@@ -428,10 +431,12 @@ unsafe fn fault(w: *mut Worker, signal: u32, info: &SigInfo, context: &mut UCont
         let blocked = !t.is_null() && (*t).identity.sig_mask.load(Ordering::Relaxed) & bit(signal) != 0;
         if t.is_null() || in_core || blocked || action.handler <= IGNORE {
             report::fault(t, signal, info, context, in_core);
+            crate::robust::process_ends();
             // The default action, with the faulting registers: return to the instruction with the signal's action reset.
             let plain = Action::default();
             heddle_core::sys!(l::__NR_rt_sigaction, signal, &plain as *const _, 0, 8);
-            context.mask &= !bit(signal);
+            // Nothing else, such as a kick, comes before that.
+            context.mask = ALL & !bit(signal);
             return;
         }
         (*w).in_core.store(1, Ordering::Relaxed);
@@ -534,5 +539,4 @@ pub unsafe fn prepare_return(t: *const Thread, context: &mut UContext) -> bool {
         (*w).in_core.store(0, Ordering::Relaxed);
         true
     }
-    true
 }

@@ -14,7 +14,7 @@
 //! is listed, or inherits from a creator that is itself waited for. The call's words do not change under a reader's eyes:
 //! who reads them has not noted the round, so the sender still waits.
 
-use super::{RT, worker};
+use super::{RT, Worker, worker};
 use crate::lock::{Guard, SpinLock};
 use crate::prim::fence;
 use crate::sys::{linux as l, syscall6};
