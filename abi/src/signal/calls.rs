@@ -195,6 +195,12 @@ pub unsafe fn tgsigqueueinfo(args: [usize; 6]) -> Option<isize> {
 /// # Safety
 /// Inside the core.
 pub unsafe fn kill(process: i32, signal: u32) -> Option<isize> {
+    if process as u32 >= FIRST_TID && process > 0 && RT.threads.find(process as u32).is_some() {
+        // As the kernel does for the id of any thread of a process.
+        let own = kernel::process();
+        // SAFETY: inside the core.
+        return unsafe { kill(own, signal).or_else(|| Some(heddle_core::sys!(l::__NR_kill, own, signal))) };
+    }
     if process == kernel::process() && signal == l::SIGKILL {
         // SAFETY: inside the core; the process ends now.
         unsafe {

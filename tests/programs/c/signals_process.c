@@ -201,6 +201,20 @@ static void *ignores(void *argument) {
   return argument;
 }
 
+static volatile sig_atomic_t by_id;
+
+static void on_signal_by_id(int number) {
+  (void)number;
+  by_id++;
+}
+
+static void *by_own_id(void *argument) {
+  OK(kill(syscall(SYS_gettid), 0));
+  OK(kill(syscall(SYS_gettid), SIGUSR2)); /* the process that the thread belongs to */
+  while (!by_id) sleep_ms(1);
+  return argument;
+}
+
 int main(void) {
   struct sigaction action = {.sa_handler = on_signal};
   OK(sigaction(SIGUSR1, &action, 0));
@@ -223,5 +237,8 @@ int main(void) {
   CHECK(old.sa_handler == on_signal);
   OK(kill(0, 0));
   FAILS(kill(getpid(), 99), EINVAL);
+  signal(SIGUSR2, on_signal_by_id);
+  join(start(by_own_id, 0));
+  CHECK_EQ(by_id, 1);
   puts("ok the rest");
 }
