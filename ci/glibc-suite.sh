@@ -19,7 +19,7 @@ usage() {
     sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | head -n -1
 }
 
-source_tree= options=()
+source_tree='' options=()
 while (($#)); do
     case $1 in
     --short | --verbose | --list) options+=("$1") ;;

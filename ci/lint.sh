@@ -16,7 +16,7 @@ for source in bench/programs/*.c ci/real/*.c tests/stress/*.c; do
 done
 
 # Parsed only: no byte code is left behind.
-python3 - bench/figures bench/mixed-file ci/checks/*.py ci/real/*.py <<'END'
+python3 - bench/figures bench/mixed-file ci/checks/*.py ci/glibc/*.py ci/real/*.py <<'END'
 import ast, sys
 for name in sys.argv[1:]:
     with open(name, encoding="utf-8") as file:

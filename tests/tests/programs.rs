@@ -75,7 +75,7 @@ programs! {
         signals_queue { workers: &[2, 1, 4] },
         sleep { workers: &[2, 1] },
         sleepers { heavy: true },
-        small_stacks { workers: &[2, 1] },
+        small_stacks { heavy: true },
         sockets { workers: &[2, 1] },
         spin { workers: &[2, 1] },
         spin_flag { workers: &[2, 1] },
