@@ -289,6 +289,10 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                 Some(r) => r,
                 None => return Plain,
             },
+            l::__NR_pidfd_send_signal => match signal::calls::pidfd_send_signal(args) {
+                Some(r) => r,
+                None => return Plain,
+            },
             l::__NR_rt_sigqueueinfo => match signal::calls::sigqueueinfo(args) {
                 Some(r) => r,
                 None => return Plain,

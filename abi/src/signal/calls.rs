@@ -8,6 +8,7 @@ use super::{bit, deliver, kernel, pending};
 use crate::entry::Frame;
 use crate::time::read_timespec;
 use crate::wait::{NEVER, after, begin, e, fail, park};
+use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use heddle_core::identity::{AltStack, SigInfo};
 use heddle_core::park::Reason;
@@ -216,6 +217,59 @@ pub unsafe fn kill(process: i32, signal: u32) -> Option<isize> {
     }
     // SAFETY: inside the core.
     Some(sent(unsafe { pending::send_to_process(&info_of(signal, SI_USER)) }))
+}
+
+/// `pidfd_send_signal` to the own process; `None`: ask the kernel, which would choose a worker, and the caller would go on
+/// before that has passed the signal on.
+///
+/// # Safety
+/// The program's arguments.
+pub unsafe fn pidfd_send_signal(args: [usize; 6]) -> Option<isize> {
+    let [descriptor, signal, info, flags, ..] = args;
+    if flags != 0 || info != 0 || signal > 64 || process_of(descriptor as i32) != Some(kernel::process()) {
+        return None;
+    }
+    // SAFETY: inside the core.
+    unsafe { kill(kernel::process(), signal as u32) }
+}
+
+/// The process that a pidfd or a directory `/proc/PID` stands for.
+fn process_of(descriptor: i32) -> Option<i32> {
+    let number = |text: &[u8]| {
+        let digits = text.iter().skip_while(|b| b.is_ascii_whitespace()).take_while(|b| b.is_ascii_digit());
+        digits.fold(None, |n: Option<i32>, b| n.unwrap_or(0).checked_mul(10)?.checked_add(i32::from(b - b'0')))
+    };
+    let mut text = [0; 512];
+    if let Some(n) = read_at(descriptor, c"stat", &mut text) {
+        return number(&text[..n]);
+    }
+    let mut name = *b"/proc/self/fdinfo/\0\0\0\0\0\0\0\0\0\0\0\0";
+    let mut place = 1;
+    while descriptor / place >= 10 {
+        place *= 10;
+    }
+    for byte in &mut name[18..] {
+        if place == 0 {
+            break;
+        }
+        *byte = b'0' + (descriptor / place % 10) as u8;
+        place /= 10;
+    }
+    let n = read_at(l::AT_FDCWD, CStr::from_bytes_until_nul(&name).ok()?, &mut text)?;
+    let line = text[..n].split(|&b| b == b'\n').find_map(|line| line.strip_prefix(b"Pid:"))?;
+    number(line)
+}
+
+/// The beginning of a small file.
+fn read_at(folder: i32, name: &CStr, text: &mut [u8]) -> Option<usize> {
+    // SAFETY: the name ends in a NUL, and the kernel writes at most the buffer's length. Nothing here waits.
+    unsafe {
+        let flags = l::O_RDONLY | l::O_CLOEXEC;
+        let file = sys::check(heddle_core::sys!(l::__NR_openat, folder, name.as_ptr(), flags)).ok()?;
+        let n = sys::check(heddle_core::sys!(l::__NR_read, file, text.as_mut_ptr(), text.len()));
+        heddle_core::sys!(l::__NR_close, file);
+        n.ok()
+    }
 }
 
 /// `rt_sigqueueinfo` to the own process; `None`: ask the kernel.

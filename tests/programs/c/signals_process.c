@@ -1,5 +1,5 @@
 /* Asserts signals sent to the process: they go to a thread that does not block them, or wait until one takes them; a
-   thread of its own for signals (sigwait); alarm, interval and POSIX timers, SIGEV_THREAD and SIGEV_THREAD_ID; SIGCHLD;
+   thread of its own for signals (sigwait); what its sender alone lets through is handled before the call returns; alarm, interval and POSIX timers, SIGEV_THREAD and SIGEV_THREAD_ID; SIGCHLD;
    ignored and default ones. */
 #include "check.h"
 #include <sys/time.h>
@@ -215,6 +215,35 @@ static void *by_own_id(void *argument) {
   return argument;
 }
 
+/* A signal that its sender alone lets through has been handled when the call that sent it returns. */
+static void before_return(void) {
+  pthread_t others[THREADS];
+  sigset_t set = set_of(SIGUSR1, 0);
+  char name[30];
+  snprintf(name, sizeof name, "/proc/%d", getpid());
+  int folder = open(name, O_DIRECTORY | O_CLOEXEC), process = (int)syscall(SYS_pidfd_open, getpid(), 0);
+  CHECK(folder >= 0 && process >= 0);
+  stop = handled = 0;
+  OK(pthread_sigmask(SIG_BLOCK, &set, 0));
+  for (int i = 0; i < THREADS; i++) others[i] = start(blocked_thread, 0);
+  OK(pthread_sigmask(SIG_UNBLOCK, &set, 0));
+  for (int i = 0; i < 300; i += 3) {
+    OK(syscall(SYS_pidfd_send_signal, folder, SIGUSR1, 0, 0));
+    CHECK_EQ(handled, i + 1);
+    OK(syscall(SYS_pidfd_send_signal, process, SIGUSR1, 0, 0));
+    CHECK_EQ(handled, i + 2);
+    OK(kill(getpid(), SIGUSR1));
+    CHECK_EQ(handled, i + 3);
+    OK(syscall(SYS_pidfd_send_signal, process, 0, 0, 0));
+    if (i % 30 == 0) sleep_ms(1); /* on another worker, perhaps */
+  }
+  FAILS(syscall(SYS_pidfd_send_signal, 0, SIGUSR1, 0, 0), EBADF);
+  __atomic_store_n(&stop, 1, __ATOMIC_SEQ_CST);
+  for (int i = 0; i < THREADS; i++) join(others[i]);
+  close(folder);
+  close(process);
+}
+
 int main(void) {
   struct sigaction action = {.sa_handler = on_signal};
   OK(sigaction(SIGUSR1, &action, 0));
@@ -224,6 +253,8 @@ int main(void) {
   puts("ok pending");
   dedicated();
   puts("ok a thread for signals");
+  before_return();
+  puts("ok before the call returns");
   timers();
   puts("ok timers");
   children();
