@@ -4,6 +4,8 @@
 #   ci/servers.sh [--short] [--only NAME]... [--rounds N] [--workers N] [--list]
 #
 # Each round runs each program on both; what is printed are medians and their ratio (times and latencies: less is better).
+# "CPU" is the ratio of the server's (or program's) CPU time for the same work, which other load on the machine changes
+# less than throughput: a program with a hundred kernel threads takes more of a busy machine than one with two workers.
 # The load comes from the same machine. A wrong answer, a server that does not start or does not end, and a missing tool
 # are failures; throughput is for reading, but one tenth of NPTL's is a failure too. Needs (Debian): mariadb-server
 # sysbench memcached redis-server nginx apache2 apache2-utils wrk stunnel4 libmicrohttpd-dev postgresql ffmpeg stress-ng
@@ -72,6 +74,7 @@ need() {
     done
 }
 
+begun=0 spent_before=0
 under=() # what stands before a program in the present column
 server=
 
@@ -108,20 +111,47 @@ stop_hard() {
     if [[ -n $server ]]; then kill -KILL "$server" 2>/dev/null || true; fi
 }
 
-# note LABEL VALUE UNIT
+# spent: CPU time of the server and its children, in ms.
+spent() {
+    local pid files=()
+    for pid in "$server" $(ps -o pid= --ppid "$server" || true); do files+=("/proc/$pid/stat"); done
+    cat "${files[@]}" 2>/dev/null | awk -v tick="$(getconf CLK_TCK)" '
+        { sub(/.*\) /, ""); sum += $12 + $13 + $14 + $15 } END { print sum * 1000 / tick }'
+}
+
+# begin: what is noted next begins here.
+begin() {
+    begun=${EPOCHREALTIME/./} spent_before=$(spent)
+}
+
+# note LABEL VALUE UNIT: a rate since `begin`, with the server's CPU time for each, or another figure.
 note() {
     [[ $2 =~ ^[0-9.]+$ ]] || fail "no figure for $1: ${2:0:80}"
-    printf '%s\t%s\t%s\n' "$1" "$2" "$3" >>"$scratch/values.$column"
+    local cpu=${4:-}
+    if [[ $3 != ms && -n $server ]]; then
+        cpu=$(awk -v spent="$(spent)" -v before="$spent_before" -v us=$((${EPOCHREALTIME/./} - begun)) -v rate="$2" \
+            'BEGIN { print (spent - before) * 1e9 / (rate * us) }')
+    fi
+    printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "$cpu" >>"$scratch/values.$column"
+}
+
+# cpu_in_times: CPU time of the children that this shell had waited for, in ms.
+cpu_in_times() {
+    awk 'NR == 2 { split($1, u, /[ms]/); split($2, s, /[ms]/); print ((u[1] + s[1]) * 60 + u[2] + s[2]) * 1000 }' \
+        "$scratch/times"
 }
 
 # timed LABEL COMMAND...: notes the wall time, under the present column.
 timed() {
-    local label=$1 start status=0
+    local label=$1 start before end status=0
     shift
+    times >"$scratch/times" && before=$(cpu_in_times)
     start=${EPOCHREALTIME/./}
     timeout -k 5 300 "${under[@]}" "$@" || status=$?
+    end=${EPOCHREALTIME/./}
     ((status == 0)) || fail "status $status: ${*:0:6}"
-    note "$label" "$(((${EPOCHREALTIME/./} - start) / 1000))" ms
+    times >"$scratch/times"
+    note "$label" "$(((end - start) / 1000))" ms "$(awk -v a="$before" -v b="$(cpu_in_times)" 'BEGIN { print b - a }')"
 }
 
 # once FILE: remembers an output of the first column, and compares those that follow.
@@ -195,6 +225,7 @@ run_mariadb() {
     fi
     mariadb_serve "$scratch/my.$column"
     for threads in 16 128 512; do
+        begin
         mariadb_bench oltp_point_select "$threads" --time="$seconds" run
         note "point select, $threads" "$(sed -n 's/.*transactions:.*(\([0-9.]*\) per.*/\1/p' "$scratch/sysbench")" tps
         note "point select, $threads, p99" "$(sed -n 's/.*99th percentile: *//p' "$scratch/sysbench")" ms
@@ -213,6 +244,7 @@ run_mariadb() {
     once "$scratch/checksums" "mariadb.checksums.$round"
     if [[ $round == "$rounds" ]]; then # random from here on
         for threads in 16 128 512; do
+            begin
             mariadb_bench oltp_read_write "$threads" --time="$seconds" --mysql-ignore-errors=all run
             note "read and write, $threads" "$(sed -n 's/.*transactions:.*(\([0-9.]*\) per.*/\1/p' "$scratch/sysbench")" tps
             note "read and write, $threads, p99" "$(sed -n 's/.*99th percentile: *//p' "$scratch/sysbench")" ms
@@ -229,6 +261,7 @@ run_memcached() {
     need memcached
     find_python
     serve memcached -u "$(id -un)" -l 127.0.0.1 -p "$port" -t 4 -m 128
+    begin
     note "set and get, 100 connections" "$("$python" "$real/memcached_load.py" "$port" 100 "$seconds")" ops/s
     stop
 }
@@ -240,9 +273,12 @@ run_redis() {
     serve redis-server --port "$port" --save '' --io-threads 4 --io-threads-do-reads yes
     # Its I/O threads spin: with more of them than CPUs both columns are slow and noisy.
     local requests=$((seconds * 1000))
-    timeout 120 redis-benchmark -p "$port" -c 50 -n "$requests" -t set,get --csv >"$scratch/redis"
-    note "set, 50 connections" "$(sed -n 's/^"SET","\([0-9.]*\)".*/\1/p' "$scratch/redis")" ops/s
-    note "get, 50 connections" "$(sed -n 's/^"GET","\([0-9.]*\)".*/\1/p' "$scratch/redis")" ops/s
+    local what
+    for what in set get; do
+        begin
+        timeout 120 redis-benchmark -p "$port" -c 50 -n "$requests" -t "$what" --csv >"$scratch/redis"
+        note "$what, 50 connections" "$(sed -n "s/^\"${what^^}\",\"\([0-9.]*\)\".*/\1/p" "$scratch/redis")" ops/s
+    done
     timeout 120 redis-benchmark -p "$port" -c 20 -n 2000 incr counted >/dev/null
     [[ $(redis-cli -p "$port" get counted) == 2000 ]] || fail "increments are lost"
     stop
@@ -265,6 +301,7 @@ run_nginx() {
     } >"$scratch/nginx/conf"
     serve nginx -e "$scratch/nginx/error" -c "$scratch/nginx/conf"
     fetches "http://127.0.0.1:$port"
+    begin
     note "10 kB, 64 connections" "$(wrk_rate 64 "http://127.0.0.1:$port/page")" req/s
     stop QUIT
 }
@@ -303,7 +340,9 @@ Require all granted
 END
     serve apache2 -f "$scratch/apache/conf" -DFOREGROUND
     fetches "http://127.0.0.1:$port"
+    begin
     note "10 kB, 128 connections" "$(wrk_rate 128 "http://127.0.0.1:$port/page")" req/s
+    begin
     timeout 120 ab -q -c 64 -n $((seconds * 1500)) "http://127.0.0.1:$port/page" >"$scratch/ab" 2>&1
     grep -q 'Failed requests: *0$' "$scratch/ab" || fail "ab: $(grep Failed "$scratch/ab")"
     note "10 kB, a connection each, 64" "$(sed -n 's/^Requests per second: *\([0-9.]*\).*/\1/p' "$scratch/ab")" req/s
@@ -343,9 +382,11 @@ END
     # shellcheck disable=SC2064 # a local variable, gone when the trap comes
     trap "stop_hard; kill $plain" EXIT
     [[ $(curl -sSk --noproxy '*' --max-time 20 "https://127.0.0.1:$port/x") == "hello /x" ]] || fail "a wrong answer"
+    begin
     timeout 120 ab -q -k -c 64 -n $((seconds * 1000)) "https://127.0.0.1:$port/x" >"$scratch/ab" 2>&1
     grep -q 'Failed requests: *0$' "$scratch/ab" || fail "ab: $(grep Failed "$scratch/ab")"
     note "64 connections, kept" "$(sed -n 's/^Requests per second: *\([0-9.]*\).*/\1/p' "$scratch/ab")" req/s
+    begin
     timeout 120 ab -q -c 64 -n $((seconds * 100)) "https://127.0.0.1:$port/x" >"$scratch/ab" 2>&1
     grep -q 'Failed requests: *0$' "$scratch/ab" || fail "ab: $(grep Failed "$scratch/ab")"
     note "64 connections, a handshake each" "$(sed -n 's/^Requests per second: *\([0-9.]*\).*/\1/p' "$scratch/ab")" req/s
@@ -362,6 +403,7 @@ run_mhd() {
         fail "a wrong answer"
     local connections
     for connections in 64 256; do
+        begin
         note "$connections connections" "$(wrk_rate "$connections" "http://127.0.0.1:$port/x")" req/s
     done
     stop
@@ -375,6 +417,7 @@ run_python() {
     www
     serve "$python" -u "$real/http_server.py" "$port" --bind 127.0.0.1 --protocol HTTP/1.1 --directory "$scratch/www"
     fetches "http://127.0.0.1:$port"
+    begin
     note "ThreadingHTTPServer, 256 connections" "$(wrk_rate 256 "http://127.0.0.1:$port/page")" req/s
     stop INT
 }
@@ -402,6 +445,7 @@ run_postgresql() {
         "${as[@]}" "$folder/pgbench" -h "$data" -p "$port" -i -q -s 2 postgres >/dev/null 2>&1 || fail "pgbench -i failed"
         touch "$data/filled"
     fi
+    begin
     "${as[@]}" timeout 120 "$folder/pgbench" -h "$data" -p "$port" -c 16 -j 2 -T "$seconds" postgres >"$scratch/pgbench" 2>&1
     grep -q 'failed transactions: 0 ' "$scratch/pgbench" || fail "pgbench: $(tail -n 1 "$scratch/pgbench")"
     note "pgbench, 16 clients" "$(sed -n 's/^tps = \([0-9.]*\).*/\1/p' "$scratch/pgbench")" tps
@@ -495,7 +539,7 @@ median() {
 }
 
 values() {
-    awk -F '\t' -v label="$2" '$1 == label { print $2 }' "$scratch/values.$1"
+    awk -F '\t' -v label="$2" -v field="${3:-2}" '$1 == label { print $field }' "$scratch/values.$1"
 }
 
 failures=0
@@ -532,7 +576,12 @@ for name in "${programs[@]}"; do
             on_nptl=$(values nptl "$label" | median)
             on_heddle=$(values heddle "$label" | median)
             ratio=$(awk -v a="$on_nptl" -v b="$on_heddle" 'BEGIN { printf "%.2f", a ? b / a : 0 }')
-            printf '    %-38s %12s %12s %-6s %6sx\n' "$label" "$on_nptl" "$on_heddle" "$unit" "$ratio"
+            cpu=
+            if [[ -n $(values heddle "$label" 4 | tr -d '\n') ]]; then
+                cpu=$(awk -v a="$(values nptl "$label" 4 | median)" -v b="$(values heddle "$label" 4 | median)" \
+                    'BEGIN { if (a) printf "CPU %.2fx", b / a }')
+            fi
+            printf '    %-38s %12s %12s %-6s %6sx  %s\n' "$label" "$on_nptl" "$on_heddle" "$unit" "$ratio" "$cpu"
             slow=$(awk -v r="$ratio" -v u="$unit" 'BEGIN { print (u == "ms" ? r > 10 : r < 0.1) }')
             if ((slow)) && [[ $label != *p99 ]]; then
                 echo "    FAIL: a tenth of NPTL's speed or less"
