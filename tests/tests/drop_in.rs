@@ -439,7 +439,7 @@ fn go_programs() {
     if !built.is_ok_and(|out| out.status.success()) {
         return skip("go_programs", "go build does not work here");
     }
-    refused(&[], &[program.clone()], 126..=126, &["Go code", "--mode kernel"]);
+    refused(&[], std::slice::from_ref(&program), 126..=126, &["Go code", "--mode kernel"]);
     for outcome in compare(&sh(&format!("{}; true", program.display())), &[2]) {
         assert_eq!(outcome.out(), "sum 39800\n");
     }
