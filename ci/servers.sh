@@ -376,12 +376,12 @@ connect = 127.0.0.1:$backend
 cert = $scratch/cert.pem
 key = $scratch/key.pem
 END
+    serve stunnel4 "$scratch/stunnel.conf"
     "$scratch/mhd_server" "$backend" &
     plain=$!
-    serve stunnel4 "$scratch/stunnel.conf"
     # shellcheck disable=SC2064 # a local variable, gone when the trap comes
     trap "stop_hard; kill $plain" EXIT
-    [[ $(curl -sSk --noproxy '*' --max-time 20 "https://127.0.0.1:$port/x") == "hello /x" ]] || fail "a wrong answer"
+    [[ $(curl -sSk --noproxy '*' --max-time 20 --retry 5 --retry-all-errors "https://127.0.0.1:$port/x") == "hello /x" ]] || fail "a wrong answer"
     begin
     timeout 120 ab -q -k -c 64 -n $((seconds * 1000)) "https://127.0.0.1:$port/x" >"$scratch/ab" 2>&1
     grep -q 'Failed requests: *0$' "$scratch/ab" || fail "ab: $(grep Failed "$scratch/ab")"
