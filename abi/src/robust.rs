@@ -159,15 +159,18 @@ pub unsafe fn process_ends() {
         }
         stand_still();
     }
-    let mut others = 0;
-    RT.for_each_worker(&mut |w| {
-        if !core::ptr::eq(w, me) {
-            others += 1;
-            signal::kernel::kick(w);
-        }
-    });
-    // One that does not answer is deep in the kernel, and not in the program.
-    for _ in 0..5_000 {
+    // One that does not answer is deep in the kernel, and not in the program. One that has just been started has no id yet:
+    // kicks are repeated. (Who stands still has all signals blocked, and is counted once.)
+    for turn in 0..5_000 {
+        let mut others = 0;
+        RT.for_each_worker(&mut |w| {
+            if !core::ptr::eq(w, me) {
+                others += 1;
+                if turn % 4 == 0 {
+                    signal::kernel::kick(w);
+                }
+            }
+        });
         if STANDING.load(Ordering::Relaxed) >= others {
             break;
         }
