@@ -6,7 +6,7 @@
 //! then as an errand by all others, the monitor included.
 //!
 //! glibc has each thread make a call of its `setuid` family: the others first, in the handler of a signal of its own, then
-//! the caller. The first of them is the one that counts; the others get its result ([`once`]). To make the call again
+//! the caller. The first of them is the one that counts; the others get its result (`once`). To make the call again
 //! would not do: `setuid(0)` with a saved id of 0 gives the effective id, and the next time all three.
 
 use crate::report;
