@@ -218,7 +218,11 @@ pub unsafe fn set_mask(t: *mut Thread, mask: u64) {
     const UNBLOCKABLE: u64 = bit(l::SIGKILL) | bit(l::SIGSTOP);
     // SAFETY: the caller's.
     unsafe {
+        let before = (*t).identity.sig_mask.load(Ordering::Relaxed);
         (*t).identity.sig_mask.store(mask & !UNBLOCKABLE, Ordering::Relaxed);
+        if before & !mask == 0 {
+            return; // what could be delivered before has been told already
+        }
         // SeqCst: a sender adds a signal, then looks at the mask; we set it, then look what is pending. pairs: signal.mask
         fence(Ordering::SeqCst);
         let kept = kernel::base_mask();
