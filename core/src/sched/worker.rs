@@ -462,9 +462,10 @@ pub unsafe fn yield_now() {
     unsafe {
         let t = (*w).current;
         let Some(p) = (*w).processor.as_ref() else { return };
-        if p.queue.is_empty() {
-            // A thread that yields alone must not keep the reactor and the deadlines from being looked at. (Otherwise the
-            // switch counts; counting here too would keep the count from ever being a multiple of FAIRNESS.)
+        if p.queue.is_empty() && RT.inject_len.load(Ordering::Relaxed) == 0 {
+            // A thread that yields alone must not keep the reactor and the deadlines from being looked at. (Otherwise
+            // `leave` counts. Counting here too would keep the count from ever being a multiple of FAIRNESS where it looks:
+            // two threads that yielded, one on each worker, kept all others waiting for seconds.)
             p.tick.store(p.tick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
             if p.tick.load(Ordering::Relaxed).is_multiple_of(FAIRNESS) {
                 let (_, message) = RT.poll_reactor(Some(0));
