@@ -88,6 +88,7 @@ programs! {
         transfers { workers: &[2, 1] },
         vector_regs { workers: &[2, 1, 4] },
         wait_child { workers: &[2, 1] },
+        yield_and_compute { workers: &[2, 1] },
     }
     cpp Cpp {
         cancel_unwinds,
