@@ -555,17 +555,20 @@ pub unsafe fn blocking(frame: &mut Frame, number: usize, args: [usize; 6], resta
     }
 }
 
-/// A call that will probably block for long: the worker's processor is handed on at once if somebody needs it.
+/// A call that will probably block for long, until another process does something: the worker's processor is handed on at
+/// once if somebody needs it.
 ///
 /// # Safety
 /// As [`blocking`].
 pub unsafe fn blocking_for_long(frame: &mut Frame, number: usize, args: [usize; 6], restartable: bool) -> isize {
     // SAFETY: the caller's.
     unsafe {
-        until_done(frame, restartable, &|| {
+        let r = until_done(frame, restartable, &|| {
             let t = sched::current();
             sched::blocking_for_long(|| signal::kernel::interruptible(t, number, &args))
-        })
+        });
+        signal::kernel::collect();
+        r
     }
 }
 

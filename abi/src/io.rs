@@ -2,6 +2,7 @@
 
 use crate::entry::Frame;
 use crate::fd::{self, Kind, is_nonblocking, set_kind, socket_timeout};
+use crate::signal;
 use crate::wait::{NEVER, Next, abandon, after, begin, e, fail, interrupted, park};
 use heddle_core::park::Reason;
 use heddle_core::reactor::fd::{IN, Node, OUT, Wait};
@@ -132,7 +133,7 @@ unsafe fn keep_trying(
 /// The result of a call that could have blocked: an interruption that is not this thread's means to try again.
 fn calm(r: isize) -> isize {
     // SAFETY: the current thread.
-    if r == fail(e::EINTR) && !unsafe { crate::signal::deliverable(current()) } { AGAIN } else { r }
+    if r == fail(e::EINTR) && !unsafe { signal::deliverable(current()) } { AGAIN } else { r }
 }
 
 /// A read-like or write-like call with a buffer list, on a descriptor that may wait.
@@ -175,7 +176,9 @@ unsafe fn vectored(
                 let r = if write {
                     whole(frame, fd, segments, count, &mut |fd, s, n| raw(fd, s, n))
                 } else {
-                    until_ready(frame, fd, how, &mut |fd| raw(fd, segments, count))
+                    let r = until_ready(frame, fd, how, &mut |fd| raw(fd, segments, count));
+                    signal::kernel::collect();
+                    r
                 };
                 if r == AGAIN && fd::kind(fd) == Kind::Plain {
                     return crate::dispatch::blocking(frame, original, args, true);

@@ -64,6 +64,7 @@ programs! {
         sched_attributes { workers: &[2, 1] },
         sched_calls,
         sem { workers: &[2, 1] },
+        signals_before_wakes { workers: &[2, 1, 4] },
         signals_direct { workers: &[2, 1] },
         signals_eintr { workers: &[2, 1] },
         signals_elsewhere { workers: &[2, 1] },

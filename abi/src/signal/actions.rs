@@ -47,6 +47,11 @@ pub fn get(signal: u32) -> Action {
     ACTIONS.lock().0[signal as usize]
 }
 
+/// Signals that the kernel hands to us for the program's sake.
+pub fn armed() -> u64 {
+    ARMED.load(Ordering::Relaxed) & !(FAULTS | INTERNAL)
+}
+
 /// Whether the signal's action is to do nothing.
 pub fn is_ignored(signal: u32) -> bool {
     match get(signal).handler {

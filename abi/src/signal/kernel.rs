@@ -15,7 +15,8 @@ use super::{KICK, bit};
 use crate::report;
 use crate::wait::{e, fail};
 use core::arch::naked_asm;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use heddle_core::clock;
 use heddle_core::identity::SigInfo;
 use heddle_core::prim::fence;
 use heddle_core::sched::{SIGNAL_STACK, Worker, worker};
@@ -217,6 +218,7 @@ pub unsafe fn let_go(signals: u64) {
 
 /// Nothing is kept, in a forked child.
 pub fn keep_nothing() {
+    ARRIVING.store(0, Ordering::Relaxed);
     KEPT.store(0, Ordering::Relaxed);
 }
 
@@ -284,11 +286,14 @@ unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UC
             fault(w, signal, &*info, &mut *context, in_core);
             return;
         }
+        if signal != KICK {
+            ARRIVING.fetch_add(1, Ordering::Relaxed);
+        }
         if t.is_null() && (*w).asleep.load(Ordering::Relaxed) != 0 {
             if signal != KICK {
                 // Without its processor, so that what becomes runnable is injected, and somebody woken for it.
                 let p = core::mem::replace(&mut (*w).processor, core::ptr::null());
-                route(signal, &*info);
+                arrive(&*info);
                 (*w).processor = p;
             }
             return;
@@ -317,12 +322,23 @@ unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UC
         }
         // In the program: no lock of ours is held by this kernel thread.
         (*w).in_core.store(1, Ordering::Relaxed);
-        route(signal, &*info);
+        arrive(&*info);
         (*w).in_core.store(0, Ordering::Relaxed);
         if (*t).attention.load(Ordering::Relaxed) {
             redirect(t, &mut *context, actions::get(signal).flags & l::SA_ONSTACK as u64 != 0, true);
         }
     }
+}
+
+/// Signals that handlers have seen and not routed yet.
+static ARRIVING: AtomicU32 = AtomicU32::new(0);
+
+/// Routes a signal that a handler saw.
+unsafe fn arrive(info: &SigInfo) {
+    // SAFETY: the caller's.
+    unsafe { route(info[0] as u32, info) };
+    // Release: the thread it is for has been told. pairs: signal.arriving
+    ARRIVING.fetch_sub(1, Ordering::Release);
 }
 
 /// Decides whom a signal that the kernel gave to a worker is for.
@@ -363,6 +379,8 @@ unsafe fn inbox_add(w: *mut Worker, info: &SigInfo) -> bool {
         if (*b).len < room {
             (*b).infos[(*b).len] = *info;
             (*b).len += 1;
+        } else {
+            ARRIVING.fetch_sub(1, Ordering::Relaxed);
         }
         (*w).attention.store(1, Ordering::Relaxed);
         // Some room is left for what comes before the mask is in force everywhere (`after_raw` opens it).
@@ -401,11 +419,52 @@ pub unsafe fn empty_inbox(w: *mut Worker) {
             }
             heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &before as *const _, 0, 8);
             if any {
-                route(info[0] as u32, &info);
+                arrive(&info);
             }
             if last {
                 return;
             }
+        }
+    }
+}
+
+/// Takes the signals that the kernel holds for the process, and gives them to the threads they are for. Called before a call
+/// returns what another process did (the byte it wrote, the word it changed, its end): if that process sent a signal first,
+/// the program may count on it, while the worker that the kernel chose for it may not have run yet, or not have got to the
+/// end of its handler. One gap is left: a worker that the kernel takes the CPU from between choosing the signal and entering
+/// the handler. Costs nothing while no handler is set.
+///
+/// # Safety
+/// Inside the core, no locks held.
+pub unsafe fn collect() {
+    const PATIENCE: u64 = 2_000_000;
+    let wanted = actions::armed() & !base_mask();
+    if wanted == 0 {
+        return;
+    }
+    let (mut info, now): (SigInfo, [u64; 2]) = ([0; 16], [0; 2]);
+    // SAFETY: writes the local; the caller's.
+    unsafe {
+        while heddle_core::sys!(l::__NR_rt_sigtimedwait, &wanted as *const _, info.as_mut_ptr(), now.as_ptr(), 8) > 0 {
+            route(info[0] as u32, &info);
+        }
+        // A worker in a call that cannot be interrupted keeps what arrived for as long as that takes: not for ever.
+        let mut end = 0;
+        // Acquire: what the handler told our thread. pairs: signal.arriving
+        while ARRIVING.load(Ordering::Acquire) != 0 {
+            let w = worker();
+            if (*w).attention.load(Ordering::Relaxed) != 0 {
+                empty_inbox(w);
+                continue;
+            }
+            let now = clock::now();
+            if end == 0 {
+                end = now + PATIENCE;
+            }
+            if now >= end {
+                break;
+            }
+            heddle_core::sys!(l::__NR_sched_yield);
         }
     }
 }
