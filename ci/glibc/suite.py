@@ -486,8 +486,13 @@ class Suite:
             if any(status != 0 for status in plain):
                 self.why_not[name] = f"unsteady on nptl: {plain}"
                 continue
-            lost.append(name)
-            print(f"lost {name} ({self.tests[name][0]}): {heddle[name]}, then {again}; {last_line(self, name)}", flush=True)
+            bad = sum(status != 0 for status in again)
+            if bad == 1:
+                verdict = "unsteady"
+            else:
+                verdict = "lost"
+                lost.append(name)
+            print(f"{verdict} {name} ({self.tests[name][0]}): {heddle[name]}, then {again}; {last_line(self, name)}", flush=True)
         if self.options.verbose:
             for name, why in sorted(self.why_not.items()):
                 print(f"left out {name}: {why}")
