@@ -177,11 +177,11 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
         Result(match number {
             l::__NR_futex => futex::futex(Some(frame), args),
             l::__NR_futex_waitv => futex::waitv(frame, args),
-            l::__NR_read => io::simple(frame, number as usize, args, false),
+            l::__NR_read => taking_turns(io::simple(frame, number as usize, args, false)),
             l::__NR_write => io::simple(frame, number as usize, args, true),
             l::__NR_readv => io::scattered(frame, number as usize, args, false),
             l::__NR_writev => io::scattered(frame, number as usize, args, true),
-            l::__NR_recvfrom | l::__NR_recvmsg => io::receive(frame, number, args),
+            l::__NR_recvfrom | l::__NR_recvmsg => taking_turns(io::receive(frame, number, args)),
             l::__NR_sendto | l::__NR_sendmsg => io::send(frame, number, args),
             l::__NR_recvmmsg | l::__NR_sendmmsg => io::many(frame, number, args),
             l::__NR_accept | l::__NR_accept4 => io::accept(frame, number as usize, args),
@@ -409,6 +409,13 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
             _ => blocking(frame, number as usize, args, restarts(number)),
         })
     }
+}
+
+/// After a call that receives something.
+unsafe fn taking_turns(result: isize) -> isize {
+    // SAFETY: the current thread, inside the core, between two calls.
+    unsafe { sched::take_turns() };
+    result
 }
 
 /// Calls that never wait for anything but the CPU and locks in the kernel.

@@ -26,6 +26,7 @@ programs! {
         affinity { workers: &[2, 1, 4] },
         aio,
         barrier { workers: &[2, 1] },
+        busy_reader { workers: &[1, 2] },
         c11_threads,
         cancel { workers: &[2, 1] },
         clone_raw { workers: &[2, 1] },

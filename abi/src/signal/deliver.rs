@@ -30,7 +30,7 @@ pub unsafe fn leave_core(frame: &mut Frame) {
             if (*w).attention.load(Ordering::Relaxed) != 0 {
                 kernel::empty_inbox(w);
                 if kernel::preempt_wanted() {
-                    sched::yield_now();
+                    sched::give_way();
                     continue; // on another worker, perhaps
                 }
             }

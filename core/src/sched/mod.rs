@@ -19,8 +19,8 @@ pub use holder::Holder;
 pub use idle::Sleepers;
 pub use monitor::Monitor;
 pub use worker::{
-    SIGNAL_STACK, Worker, blocking, blocking_for_long, current, exit_current, finish_switch, park, preempt,
-    sched_loop_entry, worker, yield_now,
+    SIGNAL_STACK, Worker, blocking, blocking_for_long, current, exit_current, finish_switch, give_way, park, preempt,
+    sched_loop_entry, take_turns, worker, yield_now,
 };
 
 use crate::arch::{Context, ticks};
@@ -59,6 +59,8 @@ pub struct Processor {
     pub favoured: AtomicU32,
     /// `arch::ticks` at the last look at the deadlines.
     pub last_look: AtomicU64,
+    /// Of the thread that runs.
+    turn: Turn,
     /// Turns of polling before sleep that have paid off lately (see `idle`).
     pub patience: AtomicU32,
     /// The queue's `taken` when a searcher first left a single queued thread alone, and `arch::ticks` of then.
@@ -69,6 +71,17 @@ pub struct Processor {
     pub index: u32,
     /// What happened here.
     pub counters: Counters,
+}
+
+/// See `worker::take_turns`.
+#[derive(Default)]
+struct Turn {
+    /// The processor's `tick` when it began.
+    tick: AtomicU32,
+    /// `arch::ticks` when it began, or when nobody else was found to be waiting.
+    since: AtomicU64,
+    /// How long it may last, in ticks.
+    length: AtomicU64,
 }
 
 struct Inject {
@@ -294,6 +307,7 @@ impl Runtime {
                     worker: AtomicPtr::new(core::ptr::null_mut()),
                     armed: AtomicBool::new(false),
                     last_look: AtomicU64::new(0),
+                    turn: Turn::default(),
                     patience: AtomicU32::new(idle::PATIENCE_MAX / 2),
                     favoured: AtomicU32::new(0),
                     watched: AtomicU32::new(0),

@@ -252,6 +252,12 @@ unsafe extern "C" fn worker_start(w: *mut u8) -> ! {
     }
 }
 
+/// How long a thread may go on receiving without waiting while others wait, in ticks: about 50 us (see `take_turns`).
+const TURN: u64 = 1 << 17;
+/// If more than these wait, the slice alone ends a turn: what each finds in the caches when its turn comes is worth more than
+/// an early turn.
+const MANY: usize = 160;
+
 /// The scheduler's loop of one worker.
 ///
 /// # Safety
@@ -488,11 +494,67 @@ pub unsafe fn yield_now() {
     }
 }
 
-/// Puts the current thread behind all others because its slice is over.
+/// To be called when the current thread received something, perhaps without waiting for it. If it has gone on for a while
+/// like that, it lets others run that wait for descriptors or in a queue.
+///
+/// A client that is woken takes the CPU from us, and has answered before the thread asks for the answer: then the thread
+/// never parks, and nobody looks at the reactor until the slice ends, while others' requests lie there.
+///
+/// # Safety
+/// Inside the core, on a user thread.
+pub unsafe fn take_turns() {
+    // SAFETY: our own record; the thread is between two calls, and in a queue once before it is left.
+    unsafe {
+        let Some(p) = my_processor() else { return };
+        let turn = &p.turn;
+        let (tick, now) = (p.tick.load(Ordering::Relaxed), ticks());
+        if turn.tick.load(Ordering::Relaxed) != tick {
+            turn.tick.store(tick, Ordering::Relaxed);
+            turn.since.store(now, Ordering::Relaxed);
+            turn.length.store(TURN, Ordering::Relaxed);
+            return;
+        }
+        let length = turn.length.load(Ordering::Relaxed);
+        if now.wrapping_sub(turn.since.load(Ordering::Relaxed)) < length {
+            return;
+        }
+        if p.queue.len() <= MANY {
+            let (_, message) = RT.poll_reactor(Some(0));
+            if message {
+                RT.sleepers.message_taken(&RT);
+            }
+        }
+        let waiting = p.queue.len() + RT.inject_len.load(Ordering::Relaxed);
+        if waiting == 0 || waiting > MANY {
+            turn.since.store(now, Ordering::Relaxed);
+            turn.length.store(TURN * 2, Ordering::Relaxed);
+        } else if p.queue.is_empty() {
+            give_way();
+        } else {
+            yield_now();
+        }
+    }
+}
+
+/// Puts the current thread, which was interrupted, behind all others because its slice is over.
 ///
 /// # Safety
 /// Inside the core, on a user thread; the extended state is saved elsewhere (a signal frame).
 pub unsafe fn preempt() {
+    // SAFETY: the caller's.
+    unsafe { step_behind(false) }
+}
+
+/// As [`preempt`], for a thread at the end of a call.
+///
+/// # Safety
+/// Inside the core, on a user thread.
+pub unsafe fn give_way() {
+    // SAFETY: the caller's.
+    unsafe { step_behind((*current()).extended) }
+}
+
+unsafe fn step_behind(extended: bool) {
     let w = worker();
     // SAFETY: as in yield_now.
     unsafe {
@@ -510,8 +572,12 @@ pub unsafe fn preempt() {
                 p.tick.store((p.tick.load(Ordering::Relaxed) | (FAIRNESS - 1)).wrapping_add(1), Ordering::Relaxed);
             }
         }
-        RT.inject(t, false);
-        leave();
+        if extended {
+            inject_extended(t);
+        } else {
+            RT.inject(t, false);
+            leave();
+        }
     }
 }
 
