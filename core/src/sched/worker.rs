@@ -252,8 +252,8 @@ unsafe extern "C" fn worker_start(w: *mut u8) -> ! {
     }
 }
 
-/// How long a thread may go on receiving without waiting while others wait, in ticks: about 50 us (see `take_turns`).
-const TURN: u64 = 1 << 17;
+/// How long a thread may go on receiving without waiting while others wait, in ticks: about 60 us (see `take_turns`).
+const TURN: u64 = 5 << 15;
 /// If more than these wait, the slice alone ends a turn: what each finds in the caches when its turn comes is worth more than
 /// an early turn.
 const MANY: usize = 160;
