@@ -316,6 +316,17 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                     None => blocking(frame, number as usize, args, restarts(number)),
                 }
             }
+            l::__NR_stat | l::__NR_lstat | l::__NR_access | l::__NR_readlink => match task_files::stand_in(args[0]) {
+                Some(path) => sys::syscall6(number as usize, path.in_place_of(args, 0)),
+                None => blocking(frame, number as usize, args, restarts(number)),
+            },
+            l::__NR_newfstatat | l::__NR_statx | l::__NR_faccessat | l::__NR_faccessat2 | l::__NR_readlinkat => {
+                match task_files::stand_in(args[1]) {
+                    Some(path) => sys::syscall6(number as usize, path.in_place_of(args, 1)),
+                    None => blocking(frame, number as usize, args, restarts(number)),
+                }
+            }
+            l::__NR_getdents64 if fd::is_known_as(args[0] as i32, fd::Kind::Threads) => task_files::list(args),
             l::__NR_close => fd::close(args[0] as i32),
             l::__NR_close_range => fd::close_range(args[0] as u32, args[1] as u32, args[2] as u32),
             l::__NR_dup2 | l::__NR_dup3 => {

@@ -24,6 +24,8 @@ pub enum Kind {
     Plain = 5,
     /// The `comm` of a thread of ours: what is written is its name.
     Name = 6,
+    /// The folder of the process's threads.
+    Threads = 7,
 }
 
 /// The kind of `fd`, looked up once.
@@ -35,8 +37,14 @@ pub fn kind(fd: i32) -> Kind {
         4 => Kind::Poll,
         5 => Kind::Plain,
         6 => Kind::Name,
+        7 => Kind::Threads,
         _ => look(fd),
     }
+}
+
+/// Whether `fd` is known to be of that kind; it is not looked up.
+pub fn is_known_as(fd: i32, kind: Kind) -> bool {
+    RT.descriptors.get(fd).is_some_and(|d| d.kind.load(Ordering::Relaxed) == kind as u8)
 }
 
 /// Notes what was learnt of a descriptor.

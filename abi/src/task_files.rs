@@ -2,6 +2,10 @@
 //!
 //! `open` of such a file of one of our threads gives a memory file with the text that the kernel would show. What is
 //! written to `comm` is the thread's new name; the descriptor is remembered for that.
+//!
+//! The folder `/proc/self/task` is the kernel's, but its list leaves our kernel threads out and goes on with our threads.
+//! How far a reader has come is kept where the kernel keeps it, in the open file's offset: beyond [`OURS`] it counts
+//! places in the table of threads. So it may be duplicated, inherited and sought in as always.
 
 use crate::fd::{self, Kind};
 use crate::signal;
@@ -12,7 +16,7 @@ use heddle_core::sched::{RT, current};
 use heddle_core::sys::{check, linux as l};
 use heddle_core::thread::{FIRST_TID, State, Thread};
 
-/// The longest path that is looked at.
+/// Paths that are looked at are shorter.
 const PATH: usize = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,6 +26,8 @@ enum File {
     Status,
     /// The same for all threads of a process.
     Common,
+    /// The folder of all threads.
+    Threads,
 }
 
 /// Files whose contents do not depend on the thread.
@@ -61,7 +67,8 @@ fn parse(path: &[u8]) -> Option<(u32, File)> {
     let mut file = parts.next()?;
     let mut by_task = false;
     if file == b"task" && whole_process {
-        tid = number(parts.next()?)?;
+        let Some(of) = parts.next() else { return Some((main, File::Threads)) };
+        tid = number(of)?;
         file = parts.next()?;
         by_task = true;
     }
@@ -83,40 +90,197 @@ fn parse(path: &[u8]) -> Option<(u32, File)> {
 /// # Safety
 /// The program's arguments: `path` and `flags`.
 pub unsafe fn open(path: usize, flags: usize) -> Option<isize> {
-    if path == 0 {
-        return None;
+    // SAFETY: the caller's.
+    unsafe {
+        let path = copy(path)?;
+        let (tid, file) = parse(path.text())?;
+        open_task_file(path.text(), tid, file, flags)
     }
-    let mut copy = [0u8; PATH + 1];
-    let mut len = 0;
-    // SAFETY: the program's string, read up to its end or the first byte that does not fit.
+}
+
+/// A copy of the program's path if it begins with `/proc/` and is short.
+///
+/// # Safety
+/// The program's string, or null.
+#[inline]
+unsafe fn copy(path: usize) -> Option<Text<PATH>> {
+    // SAFETY: read up to its end or the first byte that does not fit.
     unsafe {
         let bytes = path as *const u8;
-        for expected in b"/proc/" {
-            if *bytes.add(len) != *expected {
-                return None;
-            }
-            len += 1;
+        if bytes.is_null() || !b"/proc/".iter().enumerate().all(|(i, &expected)| *bytes.add(i) == expected) {
+            return None;
         }
-        copy[..len].copy_from_slice(b"/proc/");
-        loop {
-            let b = *bytes.add(len);
-            if b == 0 {
+        let mut copy = Text::new();
+        for i in 0..PATH {
+            match *bytes.add(i) {
+                0 => return Some(copy),
+                b => copy.put(&[b]),
+            }
+        }
+        None
+    }
+}
+
+/// A path that is asked about in place of another.
+pub struct StandIn(Text<80>);
+
+impl StandIn {
+    /// The arguments with this path as argument `at`.
+    pub fn in_place_of(&self, mut args: [usize; 6], at: usize) -> [usize; 6] {
+        args[at] = self.0.bytes.as_ptr() as usize;
+        args
+    }
+}
+
+/// For `stat`, `access` and the like of the folder of one of our threads, or of what is in it: the same of the main
+/// thread's. `None`: of any other path.
+///
+/// # Safety
+/// The program's string, or null.
+#[inline]
+pub unsafe fn stand_in(path: usize) -> Option<StandIn> {
+    // SAFETY: the caller's.
+    unsafe { of_another(&copy(path)?) }
+}
+
+fn of_another(path: &Text<PATH>) -> Option<StandIn> {
+    let mut parts = path.text().strip_prefix(b"/proc/")?.split(|&b| b == b'/').filter(|p| !p.is_empty());
+    let main = signal::kernel::process() as u32;
+    let tid = match parts.next()? {
+        b"self" => None,
+        other if number(other)? == main => None,
+        other => Some(number(other)?),
+    };
+    let tid = match tid {
+        Some(tid) => tid,
+        None if parts.next()? == b"task" => number(parts.next()?)?,
+        None => return None,
+    };
+    if tid < FIRST_TID {
+        return None;
+    }
+    RT.threads.find(tid)?; // the kernel says ENOENT
+    let mut other = Text::new();
+    let _ = write!(other, "/proc/{main}/task/{main}");
+    for part in parts {
+        other.put(b"/");
+        other.put(part);
+    }
+    if path.text().ends_with(b"/") {
+        other.put(b"/");
+    }
+    other.put(b"\0");
+    Some(StandIn(other))
+}
+
+/// Offsets in an open `/proc/self/task` from which on our threads are listed. Proc's files end at 2 GiB.
+const OURS: usize = 1 << 30;
+
+/// What the kernel writes of an entry before its name.
+#[repr(C)]
+struct Entry {
+    inode: u64,
+    next: u64,
+    size: u16,
+    kind: u8,
+}
+/// Bytes before the name.
+const HEAD: usize = 19;
+
+/// `getdents64` of `/proc/self/task`.
+///
+/// # Safety
+/// The program's call: descriptor, buffer, size.
+pub unsafe fn list(args: [usize; 6]) -> isize {
+    let [file, to, room, ..] = args;
+    let mut entries = [0u64; 128];
+    let room = (room as u32 as usize).min(size_of_val(&entries));
+    // SAFETY: the kernel writes whole entries to the local buffer; the program's buffer has that much room.
+    unsafe {
+        let seek = |to: usize| sys!(l::__NR_lseek, file, to, l::SEEK_SET);
+        let at = sys!(l::__NR_lseek, file, 0, l::SEEK_CUR);
+        if at < 0 {
+            return at;
+        }
+        let buffer: *mut u8 = entries.as_mut_ptr().cast();
+        let mut len = 0;
+        while len == 0 && (at as usize) < OURS {
+            let got = sys!(l::__NR_getdents64, file, buffer, room);
+            if got < 0 {
+                return got;
+            }
+            if got == 0 {
+                seek(OURS);
                 break;
             }
-            if len == PATH {
-                return None;
+            len = without_workers(buffer, got as usize);
+        }
+        if len == 0 {
+            let mut place = (at as usize).saturating_sub(OURS) as u32;
+            while let Some((at, t)) = RT.threads.from_place(place) {
+                let tid = (*t).identity.tid.load(Ordering::Relaxed);
+                if tid >= FIRST_TID {
+                    let mut name = Text::<16>::new();
+                    let _ = write!(name, "{tid}\0");
+                    let size = (HEAD + name.len).next_multiple_of(8);
+                    if len + size > room {
+                        if len == 0 {
+                            return fail(e::EINVAL);
+                        }
+                        break;
+                    }
+                    let next = OURS + at as usize + 1;
+                    let entry = Entry { inode: u64::from(tid), next: next as u64, size: size as u16, kind: 4 }; // DT_DIR
+                    buffer.add(len).cast::<Entry>().write(entry);
+                    core::ptr::copy_nonoverlapping(name.bytes.as_ptr(), buffer.add(len + HEAD), name.len);
+                    len += size;
+                }
+                place = at + 1;
             }
-            copy[len] = b;
-            len += 1;
+            seek(OURS + place as usize);
+        }
+        core::ptr::copy_nonoverlapping(buffer, to as *mut u8, len);
+        len as isize
+    }
+}
+
+/// Drops our kernel threads, all but the main one, from `len` bytes of entries; returns how many bytes are left.
+///
+/// # Safety
+/// The kernel wrote the entries.
+unsafe fn without_workers(entries: *mut u8, len: usize) -> usize {
+    let main = signal::kernel::process();
+    let (mut from, mut to) = (0, 0);
+    while from < len {
+        // SAFETY: an entry begins here, and ends with a name and a zero.
+        unsafe {
+            let size = usize::from((*entries.add(from).cast::<Entry>()).size);
+            let name = core::ffi::CStr::from_ptr(entries.add(from + HEAD).cast()).to_bytes();
+            let tid = number(name).map_or(0, |n| n as i32);
+            if tid == main || !RT.owns_kernel_thread(tid) {
+                core::ptr::copy(entries.add(from), entries.add(to), size);
+                to += size;
+            }
+            from += size;
         }
     }
-    let (tid, file) = parse(&copy[..len])?;
-    // SAFETY: the caller's.
-    unsafe { open_task_file(&copy[..len], tid, file, flags) }
+    to
 }
 
 #[inline(never)] // its buffers are not for every `open`'s stack
 unsafe fn open_task_file(path: &[u8], tid: u32, file: File, flags: usize) -> Option<isize> {
+    if file == File::Threads {
+        let mut name = Text::<PATH>::new();
+        name.put(path);
+        name.put(b"\0");
+        // SAFETY: a path of ours.
+        let opened = unsafe { sys!(l::__NR_openat, l::AT_FDCWD, name.bytes.as_ptr(), flags, 0) };
+        if opened >= 0 {
+            fd::forget(opened as i32);
+            fd::set_kind(opened as i32, Kind::Threads);
+        }
+        return Some(opened);
+    }
     let t = RT.threads.find(tid)?; // the kernel says ENOENT
     if file == File::Common {
         let name = path.rsplit(|&b| b == b'/').next()?;
@@ -234,6 +398,10 @@ struct Text<const N: usize> {
 impl<const N: usize> Text<N> {
     fn new() -> Self {
         Self { bytes: [0; N], len: 0 }
+    }
+
+    fn text(&self) -> &[u8] {
+        &self.bytes[..self.len]
     }
 
     fn put(&mut self, bytes: &[u8]) {

@@ -252,6 +252,14 @@ impl Table {
         ok.then_some(t)
     }
 
+    /// The first live thread at or behind a place in the table, and its place.
+    pub fn from_place(&self, place: u32) -> Option<(u32, *mut Thread)> {
+        (place..self.high.load(Ordering::Relaxed))
+            .map(|i| (i, self.block(i)))
+            // SAFETY: blocks below `high` are initialised.
+            .find(|&(_, t)| unsafe { (*t).is_live() })
+    }
+
     /// Calls `f` for each live thread until it returns false. Threads come and go meanwhile.
     pub fn for_each(&self, f: &mut dyn FnMut(*mut Thread) -> bool) {
         for i in 0..self.high.load(Ordering::Relaxed) {
@@ -354,6 +362,9 @@ mod tests {
         let mut seen = HashSet::new();
         table.for_each(&mut |t| seen.insert(t));
         assert_eq!(seen, threads[5..].iter().copied().collect());
+        assert_eq!(table.from_place(0), Some((5, threads[5])));
+        assert_eq!(table.from_place(7), Some((7, threads[7])));
+        assert_eq!(table.from_place(10), None);
         let mut calls = 0;
         table.for_each(&mut |_| {
             calls += 1;

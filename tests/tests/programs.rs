@@ -86,6 +86,7 @@ programs! {
         stack_slabs { workers: &[2, 1, 4] },
         stdio_many,
         stream_end,
+        task_folder { workers: &[2, 1] },
         thread_limits,
         transfers { workers: &[2, 1] },
         vector_regs { workers: &[2, 1, 4] },

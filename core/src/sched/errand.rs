@@ -67,6 +67,11 @@ impl Errands {
         self.lock.try_lock()
     }
 
+    /// Waits until no kernel thread is being started.
+    pub(super) fn after_births(&self) {
+        drop(self.lock.lock());
+    }
+
     /// Whether a kernel thread that noted `last` has something to do.
     #[inline]
     pub fn wait_for(&self, last: &AtomicU32) -> bool {

@@ -391,6 +391,15 @@ impl Runtime {
         }
     }
 
+    /// Whether the kernel's thread `tid` is one of ours.
+    pub fn owns_kernel_thread(&self, tid: i32) -> bool {
+        // One that is being started exists before it is listed.
+        self.errands.after_births();
+        let mut ours = tid == self.monitor.tid();
+        self.for_each_worker(&mut |w| ours |= w.tid.load(Ordering::Relaxed) == tid);
+        ours
+    }
+
     /// How many threads wait in the queue that all workers look at.
     pub fn injected(&self) -> usize {
         self.inject_len.load(Ordering::Relaxed)

@@ -192,11 +192,14 @@ pub(super) unsafe fn spawn(p: Option<&Processor>) -> Result<(), i32> {
     // listed before the lock is given back.
     unsafe {
         fill_in(w, p);
-        if let Err(errno) = spawn_kernel_thread(top as *mut u8, worker_start, w.cast()) {
-            if let Some(p) = p {
-                p.worker.store(core::ptr::null_mut(), Ordering::Relaxed);
+        match spawn_kernel_thread(top as *mut u8, worker_start, w.cast()) {
+            Ok(tid) => (*w).tid.store(tid, Ordering::Relaxed),
+            Err(errno) => {
+                if let Some(p) = p {
+                    p.worker.store(core::ptr::null_mut(), Ordering::Relaxed);
+                }
+                return Err(errno);
             }
-            return Err(errno);
         }
         *unused = 0;
         list(w);
