@@ -340,6 +340,8 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
             }
             l::__NR_timer_create => timer::create(args),
             l::__NR_timer_delete => timer::delete(args),
+            l::__NR_timer_settime if let Some(t) = timer::on_thread(args[0]) => timer::set(t, args),
+            l::__NR_timer_gettime if let Some(t) = timer::on_thread(args[0]) => timer::get(t, args),
             l::__NR_timer_getoverrun => timer::overrun(args),
             l::__NR_clock_gettime | l::__NR_clock_getres | l::__NR_clock_settime | l::__NR_clock_nanosleep
                 if let Some(of) = time::thread_clock(t, args[0]) =>

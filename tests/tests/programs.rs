@@ -34,6 +34,7 @@ programs! {
         cond { workers: &[2, 1, 4] },
         constructors { workers: &[2, 1] },
         cpu_clocks { workers: &[2, 1] },
+        cpu_timers { workers: &[2, 1] },
         create_join_storm { workers: &[2, 1, 4] },
         credentials { workers: &[2, 1, 4] },
         dlopen_tls { shared: &["dlopen_tls_lib"] },

@@ -351,10 +351,15 @@ unsafe fn route(signal: u32, info: &SigInfo) {
         const SI_TKILL: i32 = -6;
         let _ = if !t.is_null() && matches!(signal, l::SIGPIPE | l::SIGXFSZ) {
             pending::send_to_thread((*t).identity.tid.load(Ordering::Relaxed), info)
-        } else if info[1] as u32 as i32 == SI_TIMER
-            && let Some(target) = crate::timer::target(info[2] as u32)
-        {
-            pending::send_to_thread(target, info)
+        } else if info[1] as u32 as i32 == SI_TIMER {
+            let mut info = *info;
+            if !crate::timer::expired(&mut info) {
+                return;
+            }
+            match crate::timer::target(info[2] as u32) {
+                Some(target) => pending::send_to_thread(target, &info),
+                None => pending::send_to_process(&info),
+            }
         } else if info[1] as u32 as i32 == SI_TKILL && (*worker()).tid.load(Ordering::Relaxed) == process() {
             // Main's: sent by another process, or before the runtime started.
             pending::send_to_thread(process() as u32, info)

@@ -17,20 +17,6 @@ const fn clock_of(tid: i32) -> i32 {
     !tid << 3 | 6
 }
 
-/// The kernel's clock that runs while `t` runs where it runs now: that of its worker.
-///
-/// # Safety
-/// `t` is a control block.
-pub unsafe fn worker_clock(t: *mut Thread) -> i32 {
-    // SAFETY: the caller's; records are never unmapped.
-    unsafe {
-        match (*t).worker.load(Ordering::Relaxed).cast::<Worker>().as_ref() {
-            Some(w) => clock_of(w.tid.load(Ordering::Relaxed)),
-            None => l::CLOCK_THREAD_CPUTIME_ID as i32,
-        }
-    }
-}
-
 /// The CPU time of a worker in nanoseconds; 0 if it has no id yet.
 fn clock(w: &Worker) -> u64 {
     let tid = w.tid.load(Ordering::Relaxed);

@@ -13,7 +13,7 @@ mod monitor;
 mod sleepers;
 mod worker;
 
-pub use account::{Watcher, cpu_time, worker_clock};
+pub use account::{Watcher, cpu_time};
 pub use errand::{Call, Errands};
 pub use holder::Holder;
 pub use idle::Sleepers;
