@@ -7,7 +7,7 @@ use heddle_core::clock;
 use heddle_core::park::Reason;
 use heddle_core::sched::{self, RT, current};
 use heddle_core::sys::linux as l;
-use heddle_core::thread::{State, Thread};
+use heddle_core::thread::{FIRST_TID, State, Thread};
 
 /// `struct timespec`.
 #[repr(C)]
@@ -117,18 +117,23 @@ pub unsafe fn thread_clock(t: *mut Thread, id: usize) -> Option<Of> {
     if id == l::CLOCK_THREAD_CPUTIME_ID as i32 {
         return Some(Of::Thread(t));
     }
-    // Below zero: three bits of kind (4: a thread's; 3: a descriptor's), above them the complement of the id.
+    // Three bits of kind (4: a thread's; 3: a descriptor's), above them the complement of the id. Below zero for the kernel's
+    // ids; of ours, which are longer, one bit is the sign and the highest one is lost.
     const THREAD: i32 = 4;
-    if id >= 0 || id & THREAD == 0 || id & 3 == 3 {
+    const LOST: u32 = 1 << 29;
+    const CLOCKS: i32 = 1 << 20; // the kernel's own clocks are fewer
+    if (0..CLOCKS).contains(&id) || id & THREAD == 0 || id & 3 == 3 {
         return None;
     }
-    match !(id >> 3) as u32 {
-        0 => Some(Of::Thread(t)),
-        tid => match RT.threads.find(tid) {
-            Some(other) => Some(Of::Thread(other)),
-            None if tid >= heddle_core::thread::FIRST_TID => Some(Of::Nobody),
-            None => None, // a kernel thread, perhaps
-        },
+    let tid = !(id >> 3) as u32 & (LOST - 1);
+    if tid == 0 {
+        return Some(Of::Thread(t));
+    }
+    let short = tid < FIRST_TID;
+    match RT.threads.find(tid).or_else(|| if short { None } else { RT.threads.find(tid | LOST) }) {
+        Some(other) => Some(Of::Thread(other)),
+        None if short => None, // a kernel thread, perhaps
+        None => Some(Of::Nobody),
     }
 }
 

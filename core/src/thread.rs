@@ -17,6 +17,8 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, 
 
 /// Thread ids below this are the kernel's (`PID_MAX_LIMIT`).
 pub const FIRST_TID: u32 = 1 << 22;
+/// Lives of a control block after which its ids come again.
+const LIVES: u8 = 254;
 /// Threads that one process can have.
 pub const MAX_THREADS: usize = 1 << 20;
 
@@ -206,8 +208,9 @@ impl Table {
             (*thread).attributes.store(0, Ordering::Relaxed);
             (&raw mut (*thread).identity).write(Identity::new());
             let life = self.lives.load(Ordering::Relaxed).add(index as usize);
-            *life = (*life).wrapping_add(1);
-            let generation = 1 + (*life as u32 % 255);
+            *life = (*life + 1) % LIVES;
+            // Without the highest bit, which the names of CPU clocks lose, no id is a kernel's.
+            let generation = 1 + u32::from(*life) + u32::from(*life >= 127);
             let tid = (generation << 22) | ((index + self.offset.load(Ordering::Relaxed)) % FIRST_TID);
             (*thread).identity.tid.store(tid, Ordering::Relaxed);
             *(*thread).signals.lock() = PendingSignals::of(tid);
@@ -324,9 +327,11 @@ mod tests {
     fn a_block_s_next_life_has_another_id() {
         let table = table();
         let mut seen = HashSet::new();
-        for _ in 0..200 {
+        for i in 0..600 {
             let t = table.allocate().unwrap();
-            assert!(seen.insert(tid(t)));
+            assert!(seen.insert(tid(t)) || i >= usize::from(LIVES));
+            assert!(seen.len() == (i + 1).min(usize::from(LIVES)), "ids come again in order");
+            assert!((FIRST_TID..1 << 30).contains(&tid(t)) && (FIRST_TID..).contains(&(tid(t) & !(1 << 29))));
             // SAFETY: never ran, nothing refers to it.
             unsafe { table.release(t) };
             assert_eq!(table.find(tid(t)), None, "an ended thread is not found");

@@ -83,8 +83,18 @@ static void *ends(void *argument) {
   return 0;
 }
 
+/* Many threads have lived before: their ids are of all kinds. */
+static void *reads_own(void *argument) {
+  clockid_t clock;
+  struct timespec t;
+  OK(pthread_getcpuclockid(pthread_self(), &clock));
+  OK(clock_gettime(clock, &t));
+  return argument;
+}
+
 int main(void) {
   int64_t main_used = now_ns(CLOCK_THREAD_CPUTIME_ID); /* the kernel's: there is one thread */
+  for (int i = 0; i < 300; i++) join(start(reads_own, 0));
   join(start(asks_late, 0));
   CHECK(now_ns(CLOCK_THREAD_CPUTIME_ID) >= main_used);
   join(start(measures, 0));
