@@ -25,6 +25,7 @@ programs! {
     c C {
         affinity { workers: &[2, 1, 4] },
         aio,
+        backtrace { workers: &[2, 1] },
         barrier { workers: &[2, 1] },
         busy_reader { workers: &[1, 2] },
         c11_threads,

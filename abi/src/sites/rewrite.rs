@@ -262,6 +262,8 @@ fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
 pub unsafe fn rewrite_all(entries: Entries, skip: Range<usize>) -> Result<(), Error> {
     let mut hold = hold();
     let registry = hold.registry();
+    // SAFETY: the first to make stubs.
+    unsafe { stub::use_first_area() }?;
     let maps = Maps::read().map_err(Error::ReadMaps)?;
     let wanted = |m: &&Mapping| m.prot & EXEC != 0 && m.inode != 0 && m.private && !overlap(&m.range, &skip);
     let mut plans: Vec<(Plan, &Mapping)> = Vec::new();

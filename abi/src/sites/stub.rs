@@ -19,9 +19,15 @@
 //! points. A chunk is filled while it is writable and not executable; from then on it is only executable. Chunks are
 //! cut from *areas*, address space reserved within reach of the objects. Areas are never given back, so that
 //! [`original_pc`] may look at them without a lock, even in a signal handler.
+//!
+//! The first area is part of this library, so that unwinders find a description of its code: a stub is a function of its
+//! own, called with nothing pushed from the place in the object that it stands for. They come upon stubs in processes that
+//! have no thread yet, whose handlers the kernel calls. Objects out of its reach (mostly the program itself, which seldom
+//! has sites) have their stubs elsewhere, where unwinding ends.
 
 use super::maps::Maps;
 use super::{Entries, Error};
+use core::arch::global_asm;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use heddle_core::sys;
@@ -50,6 +56,53 @@ const HEAD: usize = 21;
 struct Area {
     start: AtomicUsize,
     live: [AtomicU64; AREA_PAGES / 64],
+}
+
+// The description says: the caller's stack pointer is ours, and so are all registers; its pc is computed from ours, as
+// `original_pc` does it, plus one where that has not been executed yet: unwinders look one byte before what they take for a
+// return address.
+global_asm!(
+    ".pushsection .bss.heddle_stubs, \"aw\", @nobits",
+    ".balign 4096",
+    ".globl heddle_stubs",
+    ".hidden heddle_stubs",
+    "heddle_stubs:",
+    ".cfi_startproc",
+    ".cfi_def_cfa rsp, 0",
+    ".cfi_escape 0x16, 16, 54", // DW_CFA_val_expression of the return address, 54 bytes
+    // The stack is given with its top at the right; `at` is the offset in the stub, `k` the bytes of its prefix.
+    ".cfi_escape 0x80, 0",           // breg16 0: pc
+    ".cfi_escape 0x12",              // dup
+    ".cfi_escape 0x09, 0xc0, 0x1a",  // const1s -64, and: pc stub
+    ".cfi_escape 0x16",              // swap
+    ".cfi_escape 0x08, 0x3f, 0x1a",  // const1u 63, and: stub at
+    ".cfi_escape 0x14",              // over
+    ".cfi_escape 0x23, {tail}, 0x94, 1, 0x08, 0x7f, 0x1a", // plus_uconst, deref_size 1, const1u 0x7f, and: stub at k
+    ".cfi_escape 0x12, 0x15, 3",     // dup, pick 3
+    ".cfi_escape 0x22, 0x23, {end}, 0x06", // plus, plus_uconst, deref: stub at k end
+    ".cfi_escape 0x17, 0x1c",        // rot, minus: stub end at-k
+    ".cfi_escape 0x12, 0x30, 0x2d",  // dup, lit0, lt
+    ".cfi_escape 0x28, 14, 0",       // bra to 1
+    ".cfi_escape 0x12, 0x08, {done}, 0x2d", // dup, const1u, lt
+    ".cfi_escape 0x28, 13, 0",       // bra to 2
+    ".cfi_escape 0x08, {done} - 1, 0x1c, 0x22", // the suffix: const1u, minus, plus
+    ".cfi_escape 0x2f, 7, 0",        // skip to 3
+    ".cfi_escape 0x22, 0x31, 0x1c",  // 1, the prefix: plus, lit1, minus
+    ".cfi_escape 0x2f, 1, 0",        // skip to 3
+    ".cfi_escape 0x13",              // 2, between them: drop
+    // 3
+    ".skip {size}",
+    ".cfi_endproc",
+    ".popsection",
+    tail = const SLOT - 2,
+    end = const HEAD - 8,
+    done = const HEAD + DONE,
+    size = const AREA,
+);
+
+unsafe extern "C" {
+    #[link_name = "heddle_stubs"]
+    safe static FIRST_AREA: u8;
 }
 
 static AREA_TABLE: [Area; AREAS] =
@@ -215,6 +268,19 @@ impl Chunk {
 
 const ENOMEM: i32 = linux_raw_sys::errno::ENOMEM as i32;
 const EEXIST: i32 = linux_raw_sys::errno::EEXIST as i32;
+
+/// Adds the area in this library to the others.
+///
+/// # Safety
+/// Called once, before any stub is made.
+pub unsafe fn use_first_area() -> Result<(), Error> {
+    let start = &raw const FIRST_AREA as usize;
+    // SAFETY: zeroed memory of our own that nobody uses.
+    sys::check(unsafe { sys!(linux::__NR_mprotect, start, AREA, linux::PROT_NONE) }).map_err(Error::NoStubMemory)?;
+    // Release: as for all areas. pairs: stub.area.start
+    AREA_TABLE[0].start.store(start, Ordering::Release);
+    Ok(())
+}
 
 /// Reserves a new area within reach of `near`; returns its start. Called under the lock of the sites only.
 fn reserve(near: &Range<usize>, mut maps: Maps) -> Result<usize, Error> {
