@@ -51,6 +51,7 @@ programs! {
         identity { workers: &[2, 1, 4] },
         less_usual_calls { workers: &[2, 1] },
         many_threads { heavy: true },
+        many_waits { heavy: true, workers: &[2, 1] },
         mmap_stack_reuse,
         mutex_kinds { workers: &[2, 1, 4] },
         mutex_pi,

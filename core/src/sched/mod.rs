@@ -197,7 +197,8 @@ pub static RT: Runtime = Runtime {
     all_workers: AtomicPtr::new(core::ptr::null_mut()),
     spares: SpinLock::new(core::ptr::null_mut()),
     workers: AtomicU32::new(0),
-    worker_cap: AtomicU32::new(4096),
+    // More than the kernel gives: its refusal is what programs know. With all workers in the kernel nobody runs.
+    worker_cap: AtomicU32::new(65536),
     sleepers: Sleepers::new(),
     monitor: Monitor::new(),
     watched: AtomicU8::new(0),
