@@ -3,7 +3,9 @@
 //!
 //! # Protocol
 //! 1. The worker that holds a processor *enters* the kernel: `RUNNING -> its own address`.
-//! 2. The monitor may *take* the processor away: `address -> RUNNING`, and gives it to a spare worker.
+//! 2. The monitor, or the worker itself once it has entered, may *take* the processor away: `address -> RUNNING`, and gives
+//!    it to a spare or new worker. If there is none to be had it puts the address *back in place*. If the worker has come
+//!    back meanwhile, and found the processor gone, the mark is of nobody in the kernel: it is there to be taken.
 //! 3. The worker comes *back*: `its own address -> RUNNING`. If that fails the processor is another's.
 //!
 //! Steps 2 and 3 are exchanges of the same value, so exactly one succeeds. The mark is the worker's address and not a
@@ -50,12 +52,20 @@ impl Holder {
         self.0.compare_exchange(worker, RUNNING, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// The monitor takes the processor away from a holder in the kernel. Returns whether it did.
+    /// Takes the processor away from a holder in the kernel. Returns its address if it did.
     #[must_use]
-    pub fn take(&self) -> bool {
-        // Only the holder sets its mark and only the monitor takes it away.
+    pub fn take(&self) -> Option<usize> {
+        // Only the holder sets its mark, and only those who hand processors off take it away.
         let mark = self.0.load(Ordering::Relaxed);
         // Acquire: the queue as its worker left it; the new worker sees it through `given`. pairs: processor.state
-        mark != RUNNING && self.0.compare_exchange(mark, RUNNING, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        let taken =
+            mark != RUNNING && self.0.compare_exchange(mark, RUNNING, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        taken.then_some(mark)
+    }
+
+    /// Undoes a `take`, of which this is the result.
+    pub fn put_back(&self, worker: usize) {
+        // Release: as in `enter`. pairs: processor.state
+        self.0.store(worker, Ordering::Release);
     }
 }

@@ -715,16 +715,23 @@ pub(super) unsafe fn hand_off(p: &Processor) -> bool {
         w
     };
     if spare.is_null() {
-        // Make one; it lists itself, and the next look finds it.
-        if RT.workers.load(Ordering::Relaxed) < RT.worker_cap.load(Ordering::Relaxed) {
-            // SAFETY: the caller's.
-            return unsafe { spawn(None) }.is_ok();
+        if RT.workers.load(Ordering::Relaxed) >= RT.worker_cap.load(Ordering::Relaxed) {
+            return false;
         }
-        return false;
+        let last = p.worker.load(Ordering::Relaxed);
+        let Some(mark) = p.holder.take() else { return false };
+        p.counters.hand_offs.add(1);
+        // SAFETY: the caller's; nobody holds the processor.
+        if unsafe { spawn(Some(p)) }.is_err() {
+            p.worker.store(last, Ordering::Relaxed);
+            p.holder.put_back(mark);
+            return false;
+        }
+        return true;
     }
     // SAFETY: a spare worker waits for this; until it is given a processor only we know it.
     unsafe {
-        if !p.holder.take() {
+        if p.holder.take().is_none() {
             let mut spares = RT.spares.lock();
             (*spare).next = *spares;
             *spares = spare;
