@@ -5,8 +5,8 @@ use crate::sites::{DONE, RAW_PLAIN, RAW_POST};
 use crate::thread::CloneArgs;
 use crate::wait::{Next, e, fail, interrupted};
 use crate::{
-    credentials, fd, futex, io, memory, poll, process, robust, scheduling, signal, start, task_files, thread, time,
-    timer,
+    credentials, fd, futex, io, kernel_locks, memory, poll, process, robust, scheduling, signal, start, task_files,
+    thread, time, timer,
 };
 use core::sync::atomic::Ordering;
 use heddle_core::sched::{self, RT, worker};
@@ -368,9 +368,9 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
             | l::__NR_semop
             | l::__NR_semtimedop
             | l::__NR_mq_timedsend
-            | l::__NR_mq_timedreceive => blocking_for_long(frame, number as usize, args, restarts(number)),
+            | l::__NR_mq_timedreceive => kernel_locks::call(frame, number, args, restarts(number)),
             l::__NR_fcntl if matches!(args[1] as u32, l::F_SETLKW | l::F_OFD_SETLKW) => {
-                blocking_for_long(frame, number as usize, args, true)
+                kernel_locks::call(frame, number, args, true)
             }
             l::__NR_fcntl => {
                 let r = sys::syscall6(number as usize, args);

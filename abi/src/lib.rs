@@ -16,6 +16,7 @@ pub mod entry;
 pub mod fd;
 pub mod futex;
 pub mod io;
+pub mod kernel_locks;
 pub mod memory;
 pub mod poll;
 pub mod process;

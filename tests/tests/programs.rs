@@ -49,6 +49,7 @@ programs! {
         futex_shared_process { workers: &[2, 1] },
         getaddrinfo,
         identity { workers: &[2, 1, 4] },
+        kernel_locks { workers: &[2, 1] },
         less_usual_calls { workers: &[2, 1] },
         many_threads { heavy: true },
         many_waits { heavy: true, workers: &[2, 1] },
