@@ -128,6 +128,7 @@ unsafe fn take_over(mask: u64) -> Result<*mut Thread, i32> {
         let mut name = [0u8; 16];
         heddle_core::sys!(l::__NR_prctl, linux_raw_sys::prctl::PR_GET_NAME, name.as_mut_ptr());
         id.set_name(name);
+        crate::thread::take_over();
         crate::credentials::take_over();
         crate::scheduling::take_over(main);
         (*main).thread_pointer = arch::thread_pointer();
@@ -140,7 +141,7 @@ unsafe fn take_over(mask: u64) -> Result<*mut Thread, i32> {
             single_cpu: cpus::allowed() == 1,
         };
         signal::actions::take_over(mask);
-        signal::pending::take_over(main);
+        signal::pending::take_over(pid as u32, u64::MAX);
         let hooks = Hooks {
             worker_started: signal::kernel::worker_started,
             attend: signal::kernel::empty_inbox,

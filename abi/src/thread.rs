@@ -6,7 +6,7 @@ use crate::robust;
 use crate::signal;
 use crate::sites;
 use crate::wait::{e, fail};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use heddle_core::arch::fresh_context;
 use heddle_core::sched::{self, RT, current, worker};
 use heddle_core::sys::linux as l;
@@ -161,12 +161,27 @@ pub unsafe fn exit(status: i32) -> ! {
     unsafe {
         robust::thread_ends(t);
         signal::pending::thread_ends(t);
-        STATUS.store(status as u32, Ordering::Relaxed);
+        let main = (*t).identity.tid.load(Ordering::Relaxed) == signal::kernel::process() as u32;
+        if main || LAST_COUNTS.load(Ordering::Relaxed) {
+            STATUS.store(status as u32, Ordering::Relaxed);
+        }
         sched::exit_current(last_act, t.cast())
     }
 }
 
+/// The process's, if all threads end by themselves.
 static STATUS: AtomicU32 = AtomicU32::new(0);
+/// The status of the thread that ends last is the process's (since Linux 6.0); otherwise the main thread's is.
+static LAST_COUNTS: AtomicBool = AtomicBool::new(true);
+
+/// Asks which kernel this is.
+pub fn take_over() {
+    let mut name = [0u8; 6 * 65];
+    // SAFETY: writes a `struct utsname`, six strings of 65 bytes, the third of which is the release.
+    unsafe { heddle_core::sys!(l::__NR_uname, name.as_mut_ptr()) };
+    let release = &name[2 * 65..3 * 65];
+    LAST_COUNTS.store(release[1] != b'.' || release[0] >= b'6', Ordering::Relaxed);
+}
 
 /// Off the thread's stack: whoever joins it may free that at once.
 unsafe fn last_act(t: *mut u8) {

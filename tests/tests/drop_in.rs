@@ -75,6 +75,7 @@ fn ends_as_the_program_ends() {
         ("main-pthread_exit", 0),
         ("main-pthread_exit-exit", 13),
         ("main-cancelled", 0),
+        ("all-exit-main-last", 3),
         ("abort", 134),
         ("abort-from-thread", 134),
         ("fault-in-thread", 139),
