@@ -216,7 +216,7 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                 process::before_raw(true);
                 return Post;
             }
-            l::__NR_execve | l::__NR_execveat => process::exec(number as usize, args),
+            l::__NR_execve | l::__NR_execveat => process::exec(frame, number as usize, args),
             l::__NR_exit => thread::exit(args[0] as i32),
             l::__NR_exit_group => {
                 robust::process_ends();

@@ -4,7 +4,7 @@ use crate::entry::Frame;
 use crate::signal;
 use crate::sites;
 use crate::wait::{NEVER, Next, abandon, begin, e, fail, interrupted, park};
-use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use heddle_core::arch;
 use heddle_core::park::Reason;
 use heddle_core::reactor::fd::{IN, Node, Wait};
@@ -96,6 +96,7 @@ unsafe fn child() {
     unsafe {
         crate::memory::after_fork();
         FORKER.store(core::ptr::null_mut(), Ordering::Relaxed);
+        EXECUTING.store(false, Ordering::Relaxed);
         crate::scheduling::in_child(current());
         RT.reset_in_child();
         crate::scheduling::reset();
@@ -119,13 +120,46 @@ unsafe fn child() {
     }
 }
 
+/// A thread is in [`exec`]; others wait, as they do in the kernel.
+static EXECUTING: AtomicBool = AtomicBool::new(false);
+
 /// `execve` and `execveat`.
 ///
+/// The new program inherits the caller's signal mask, what the caller blocks and is pending for it or for the process, and
+/// the calling kernel thread with what the kernel has pending for that. So what is kept here is handed to the kernel
+/// before; it keeps what comes meanwhile; and kicks are ignored: one that came late would end the new program.
+///
 /// # Safety
-/// The current thread; the program's arguments.
-pub unsafe fn exec(number: usize, args: [usize; 6]) -> isize {
-    // SAFETY: the program's call, with the thread's own signal mask, which the new program inherits.
-    unsafe { signal::calls::with_own_mask(current(), number, args) }
+/// The current thread, inside the core, no wait open; the program's arguments.
+pub unsafe fn exec(frame: &mut Frame, number: usize, args: [usize; 6]) -> isize {
+    // SAFETY: the caller's. Nothing parks between `swap` and `store`.
+    unsafe {
+        loop {
+            if (*worker()).attention.load(Ordering::Relaxed) != 0 {
+                signal::kernel::empty_inbox(worker());
+            }
+            if (*current()).attention.load(Ordering::Relaxed) {
+                interrupted(frame, true);
+            }
+            // Acquire: the last attempt has been undone. pairs: process.executing
+            while EXECUTING.swap(true, Ordering::Acquire) {
+                heddle_core::sched::yield_now();
+            }
+            let mask = signal::kernel::keep_for_exec((*current()).identity.sig_mask.load(Ordering::Relaxed));
+            signal::pending::hand_over(current(), mask);
+            signal::actions::ignore_kicks(true);
+            let r = signal::calls::with_own_mask(current(), number, args);
+            let signalled =
+                (*worker()).attention.load(Ordering::Relaxed) != 0 || (*current()).attention.load(Ordering::Relaxed);
+            signal::kernel::exec_failed(current(), mask);
+            // Release: all is undone. pairs: process.executing
+            EXECUTING.store(false, Ordering::Release);
+            // A signal that came before the kernel began: its handler first.
+            if r != fail(e::EINTR) || !signalled {
+                return r;
+            }
+        }
+    }
 }
 
 /// Ends the process.

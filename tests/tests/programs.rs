@@ -41,6 +41,7 @@ programs! {
         dlopen_tls { shared: &["dlopen_tls_lib"] },
         epoll { workers: &[2, 1] },
         eventfd_timerfd,
+        exec_pending { workers: &[2, 1] },
         exit_kinds { workers: &[2, 1] },
         fenv { workers: &[2, 1] },
         files,

@@ -38,7 +38,7 @@ static ALWAYS: AtomicBool = AtomicBool::new(false);
 const FAULTS: u64 = bit(l::SIGSEGV) | bit(l::SIGBUS);
 /// glibc's own signals, and our kick. `posix_spawn` starts programs with them ignored, and glibc's timer thread waits for
 /// the first all the same.
-const INTERNAL: u64 = bit(32) | bit(KICK);
+pub const INTERNAL: u64 = bit(32) | bit(KICK);
 /// Signals that cannot be caught.
 const UNCATCHABLE: u64 = bit(l::SIGKILL) | bit(l::SIGSTOP);
 
@@ -164,6 +164,22 @@ pub unsafe fn sigaction(signal: u32, new: *const Action, old: *mut Action) -> Re
         }
     }
     Ok(())
+}
+
+/// A kick that is pending when `execve` succeeds would end the new program: while one is tried, the kernel drops them.
+///
+/// # Safety
+/// Inside the core. Whoever ends this has to kick all workers, since kicks were lost.
+pub unsafe fn ignore_kicks(ignore: bool) {
+    let all = ACTIONS.lock();
+    // SAFETY: as in sigaction.
+    unsafe {
+        if ignore {
+            let _ = kernel_action(KICK, Some(&Action { handler: IGNORE, ..Action::default() }));
+        } else {
+            apply(KICK, &all.0[KICK as usize]);
+        }
+    }
 }
 
 /// SA_RESETHAND: the handler is used up.

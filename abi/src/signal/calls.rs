@@ -212,7 +212,7 @@ pub unsafe fn kill(process: i32, signal: u32) -> Option<isize> {
     if process != kernel::process() || signal == 0 || signal > 64 || signal == l::SIGKILL || signal == l::SIGSTOP {
         return None;
     }
-    if signal == l::SIGCONT || kernel::is_kept(signal) {
+    if signal == l::SIGCONT || kernel::is_kept(signal) || kernel::is_kept_for_exec(signal) {
         return None;
     }
     // SAFETY: inside the core.
@@ -278,7 +278,10 @@ fn read_at(folder: i32, name: &CStr, text: &mut [u8]) -> Option<usize> {
 /// The program's arguments.
 pub unsafe fn sigqueueinfo(args: [usize; 6]) -> Option<isize> {
     let [process, signal, info, ..] = args;
-    if process as i32 != kernel::process() || signal == 0 || signal > 64 || kernel::is_kept(signal as u32) {
+    if process as i32 != kernel::process() || signal == 0 || signal > 64 {
+        return None;
+    }
+    if kernel::is_kept(signal as u32) || kernel::is_kept_for_exec(signal as u32) {
         return None;
     }
     // SAFETY: the program's siginfo_t.
@@ -413,7 +416,8 @@ pub unsafe fn unmask(t: *mut Thread, before: Option<u64>) {
     }
 }
 
-/// Lets the kernel make a call with the thread's own mask in force, as `execve` must have it.
+/// Lets the kernel make a call with the thread's own mask in force, as `execve` must have it; EINTR if a signal came
+/// before.
 ///
 /// # Safety
 /// The current thread; the call is the program's.
@@ -423,7 +427,7 @@ pub unsafe fn with_own_mask(t: *mut Thread, number: usize, args: [usize; 6]) -> 
     unsafe {
         let mask = (*t).identity.sig_mask.load(Ordering::Relaxed);
         heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &mask as *const _, &mut before as *mut _, 8);
-        let r = sys::syscall6(number, args);
+        let r = kernel::interruptible(t, number, &args);
         heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &before as *const _, 0, 8);
         r
     }

@@ -225,7 +225,7 @@ pub unsafe fn set_mask(t: *mut Thread, mask: u64) {
         }
         // SeqCst: a sender adds a signal, then looks at the mask; we set it, then look what is pending. pairs: signal.mask
         fence(Ordering::SeqCst);
-        let kept = kernel::base_mask();
+        let kept = kernel::kept();
         if kept & !mask != 0 {
             kernel::let_go(kept & !mask);
         }

@@ -34,6 +34,9 @@ pub struct Inbox {
     closed: bool,
 }
 
+/// A worker's `attention` while it routes the last signal of its inbox.
+const ROUTING: u32 = 2;
+
 /// Signals that an instruction may raise; the kernel ends a process that blocks them then.
 const FAULTS: u64 =
     bit(l::SIGSEGV) | bit(l::SIGBUS) | bit(l::SIGILL) | bit(l::SIGTRAP) | bit(l::SIGFPE) | bit(l::SIGSYS);
@@ -187,14 +190,82 @@ pub fn preempt_wanted() -> bool {
 /// Signals that every worker blocks in the kernel, so that they stay pending there for a `signalfd` to read.
 static KEPT: AtomicU64 = AtomicU64::new(0);
 
+/// Signals that they block while a thread is in `execve`, for the new program.
+static KEPT_FOR_EXEC: AtomicU64 = AtomicU64::new(0);
+
 /// The kernel-level mask of workers.
 pub fn base_mask() -> u64 {
+    KEPT.load(Ordering::Relaxed) | KEPT_FOR_EXEC.load(Ordering::Relaxed)
+}
+
+/// Signals that the kernel keeps for a `signalfd`.
+pub fn kept() -> u64 {
     KEPT.load(Ordering::Relaxed)
 }
 
 /// Whether the kernel keeps this signal for a `signalfd`.
 pub fn is_kept(signal: u32) -> bool {
-    base_mask() & bit(signal) != 0
+    kept() & bit(signal) != 0
+}
+
+/// Whether the kernel keeps this signal for the program that a thread is about to execute.
+pub fn is_kept_for_exec(signal: u32) -> bool {
+    KEPT_FOR_EXEC.load(Ordering::Relaxed) & bit(signal) != 0
+}
+
+/// A thread that blocks `mask` is about to execute another program: from the return on the kernel keeps what comes for the
+/// process and is in the result.
+///
+/// # Safety
+/// Inside the core on a worker; one thread at a time.
+pub unsafe fn keep_for_exec(mask: u64) -> u64 {
+    let mask = mask & !(actions::INTERNAL | FAULTS);
+    // Kernel threads take the new mask when they return from the handler of the kick, in which they do the errand.
+    let own = || {
+        KEPT_FOR_EXEC.store(mask, Ordering::Relaxed);
+        let open = base_mask();
+        // SAFETY: this worker's own mask. The others' call does nothing.
+        unsafe { heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &open as *const _, 0, 8) };
+        ((), Some([l::__NR_getpid as usize, 0, 0, 0, 0, 0, 0]))
+    };
+    if mask != 0 {
+        // SAFETY: the caller's.
+        unsafe {
+            let _ = heddle_core::sched::RT.errands.everywhere(own, kick);
+            empty_inbox(worker());
+        }
+        // What the others had taken before becomes pending when they leave the core; one that does not is stuck.
+        let patience = heddle_core::clock::now() + 20_000_000;
+        heddle_core::sched::RT.for_each_worker(&mut |w| {
+            // Acquire: what it took is pending. pairs: worker.inbox
+            while !core::ptr::eq(w, worker())
+                && w.attention.load(Ordering::Acquire) != 0
+                && heddle_core::clock::now() < patience
+            {
+                heddle_core::lock::yield_cpu();
+            }
+        });
+    }
+    mask
+}
+
+/// Undoes [`keep_for_exec`], `pending::hand_over` and `actions::ignore_kicks`.
+///
+/// # Safety
+/// As there; `t` is the current thread.
+pub unsafe fn exec_failed(t: *mut Thread, mask: u64) {
+    let (all, mut before) = (ALL, 0u64);
+    // SAFETY: this worker's own mask; the caller's.
+    unsafe {
+        heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &all as *const _, &mut before as *mut _, 8);
+        pending::take_over((*t).identity.tid.load(Ordering::Relaxed), mask & !kept());
+        actions::ignore_kicks(false);
+        heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &before as *const _, 0, 8);
+        KEPT_FOR_EXEC.store(0, Ordering::Relaxed);
+        // Kicks that were sent meanwhile are lost: all workers get another.
+        heddle_core::sched::RT.for_each_worker(&mut |w| w.kicked.store(0, Ordering::Relaxed));
+        spread_mask();
+    }
 }
 
 /// A `signalfd` reads these signals, which the caller blocks: the kernel is to keep them.
@@ -220,6 +291,7 @@ pub unsafe fn let_go(signals: u64) {
 pub fn keep_nothing() {
     ARRIVING.store(0, Ordering::Relaxed);
     KEPT.store(0, Ordering::Relaxed);
+    KEPT_FOR_EXEC.store(0, Ordering::Relaxed);
 }
 
 /// Makes all workers take the base mask over: their kicked handlers return with it.
@@ -416,7 +488,7 @@ pub unsafe fn empty_inbox(w: *mut Worker) {
             }
             let last = (*b).len == 0;
             if last {
-                (*w).attention.store(0, Ordering::Relaxed);
+                (*w).attention.store(if any { ROUTING } else { 0 }, Ordering::Relaxed);
                 if (*b).closed {
                     (*b).closed = false;
                     before = base_mask();
@@ -425,6 +497,9 @@ pub unsafe fn empty_inbox(w: *mut Worker) {
             heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &before as *const _, 0, 8);
             if any {
                 arrive(&info);
+                // Release: the signal is pending. A handler on this kernel thread may have set it to 1 meanwhile.
+                // pairs: worker.inbox
+                let _ = (*w).attention.compare_exchange(ROUTING, 0, Ordering::Release, Ordering::Relaxed);
             }
             if last {
                 return;

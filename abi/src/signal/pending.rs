@@ -16,7 +16,7 @@ use heddle_core::lock::SpinLock;
 use heddle_core::park::Reason;
 use heddle_core::prim::fence;
 use heddle_core::sched::{RT, current, ready};
-use heddle_core::sys::linux as l;
+use heddle_core::sys::{self, linux as l};
 use heddle_core::thread::Thread;
 
 /// Why a signal was not sent.
@@ -248,18 +248,18 @@ pub unsafe fn thread_ends(t: *mut Thread) {
     }
 }
 
-/// Takes over what the kernel holds for a process with one thread, in order and with its values.
+/// Takes over what the kernel holds of `set` for the process and for the caller's kernel thread, which stands for thread
+/// `tid`, in order and with its values.
 ///
 /// # Safety
-/// All signals are blocked; `main` stands for the caller, no worker runs yet.
-pub unsafe fn take_over(main: *mut Thread) {
+/// Inside the core; all signals are blocked, and those of `set` on all kernel threads of ours.
+pub unsafe fn take_over(tid: u32, set: u64) {
     const SI_TKILL: i32 = -6;
-    let (all, no_time) = (u64::MAX, [0u64; 2]);
+    let no_time = [0u64; 2];
     let mut info: SigInfo = [0; 16];
     // SAFETY: reads and writes locals; a live control block.
     unsafe {
-        let tid = (*main).identity.tid.load(Ordering::Relaxed);
-        while sys!(l::__NR_rt_sigtimedwait, &all as *const _, &mut info as *mut _, &no_time as *const _, 8) > 0 {
+        while sys!(l::__NR_rt_sigtimedwait, &set as *const _, &mut info as *mut _, &no_time as *const _, 8) > 0 {
             let _ = if code(&info) == SI_TKILL { send_to_thread(tid, &info) } else { send_to_process(&info) };
         }
     }
@@ -268,7 +268,7 @@ pub unsafe fn take_over(main: *mut Thread) {
 /// The opposite of [`take_over`]: the caller stays the only thread.
 ///
 /// # Safety
-/// As there.
+/// All signals are blocked; `main` stands for the caller, no worker runs yet.
 pub unsafe fn give_back(main: *mut Thread) {
     let all = u64::MAX;
     // SAFETY: as above.
@@ -279,6 +279,48 @@ pub unsafe fn give_back(main: *mut Thread) {
         }
         while let Some(info) = take(&PROCESS_SET, &PROCESS, all) {
             sys!(l::__NR_rt_sigqueueinfo, pid, number(&info), &info as *const _);
+        }
+    }
+}
+
+/// Hands what is pending for `t` and for the process, and is in `mask`, to the kernel, for the program that `t` executes.
+///
+/// # Safety
+/// `t` is the current thread, inside the core; all kernel threads of ours block `mask`.
+pub unsafe fn hand_over(t: *mut Thread, mask: u64) {
+    if mask == 0 {
+        return;
+    }
+    // SAFETY: the caller's.
+    unsafe {
+        let (pid, tid) = (super::kernel::process() as usize, sys!(l::__NR_gettid) as usize);
+        while let Some(info) = take(&(*t).identity.sig_pending, &(*t).signals, mask) {
+            let signal = number(&info) as usize;
+            let call = [l::__NR_rt_tgsigqueueinfo as usize, pid, tid, signal, &raw const info as usize, 0, 0];
+            queue(call, [l::__NR_tgkill as usize, pid, tid, signal, 0, 0, 0], signal as u32);
+        }
+        while let Some(info) = take(&PROCESS_SET, &PROCESS, mask) {
+            let signal = number(&info) as usize;
+            let call = [l::__NR_rt_sigqueueinfo as usize, pid, signal, &raw const info as usize, 0, 0, 0];
+            queue(call, [l::__NR_kill as usize, pid, signal, 0, 0, 0, 0], signal as u32);
+        }
+    }
+}
+
+/// Sends a signal to ourselves by `call`. The kernel lets only the process's first kernel thread send again what others,
+/// or the kernel, have sent. If all fails, by `simple`, without the `siginfo_t`.
+unsafe fn queue(call: [usize; 7], simple: [usize; 7], signal: u32) {
+    let arguments = |c: [usize; 7]| [c[1], c[2], c[3], c[4], c[5], c[6]];
+    // SAFETY: signals that this kernel thread and the others block.
+    unsafe {
+        let r = sys::syscall6(call[0], arguments(call));
+        if r == -(linux_raw_sys::errno::EPERM as isize) {
+            let _ = RT.errands.everywhere(|| ((), Some(call)), super::kernel::kick);
+        }
+        let mut now = 0u64;
+        sys!(l::__NR_rt_sigpending, &mut now as *mut _, 8);
+        if r != 0 && now & bit(signal) == 0 {
+            sys::syscall6(simple[0], arguments(simple));
         }
     }
 }
