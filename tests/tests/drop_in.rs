@@ -164,6 +164,54 @@ fn preloaded_libraries_are_kept() {
     assert!(plain_only() || outcomes.iter().filter(|o| o.mode != Mode::Plain).all(|o| o.out() == "loaded\n"));
 }
 
+/// Libraries that stand before libc's functions: an allocator, a proxy, a fake clock.
+#[test]
+fn interposed_functions() {
+    let Some(job) = helper("interposed", &[]) else { return };
+    let library = build_shared(Language::DropIn, "interposer_lib");
+    // Heddle's launcher is interposed too, as with every LD_PRELOAD.
+    for outcome in compare(&job.env("LD_PRELOAD", library), &[2, 1]) {
+        assert_eq!(outcome.out(), "connections 40 threads 41\nok\n", "{}", outcome.report());
+    }
+}
+
+/// A library of the user's audits the loader, in a namespace with a second C library.
+#[test]
+fn audited_programs() {
+    let Some(job) = helper("interposed", &[]) else { return };
+    let library = build_shared(Language::DropIn, "audit_lib");
+    for outcome in compare(&job.env("LD_AUDIT", library), &[2, 1]) {
+        assert_eq!(outcome.out(), "bound\nok\n", "{}", outcome.report());
+    }
+}
+
+/// The same program linked in other ways.
+#[test]
+fn linked_in_other_ways() {
+    let Some(job) = helper("interposed", &[]) else { return };
+    let scratch = Scratch::new("linked");
+    let source = Language::DropIn.source("interposed");
+    let ways: [&[&str]; 5] =
+        [&["-Wl,-z,now"], &["-Wl,-z,lazy", "-s"], &["-no-pie"], &["-no-pie", "-s", "-Wl,-z,now"], &["-static-pie"]];
+    for (number, &way) in ways.iter().enumerate() {
+        let program = scratch.path().join(format!("program-{number}"));
+        let built = Command::new("cc")
+            .args(["-std=gnu17", "-O2", "-pthread", "-o"])
+            .args([&program, &source])
+            .args(way)
+            .output();
+        if !built.is_ok_and(|out| out.status.success()) {
+            skip("linked_in_other_ways", &format!("cc {} does not work here", way.join(" ")));
+        } else if way == ["-static-pie"] {
+            refused(&[], &[program], 126..=126, &["statically linked (static-pie)", "--mode kernel"]);
+        } else {
+            for outcome in compare(&Job { argv: vec![program.into()], ..job.clone() }, &[2]) {
+                assert_eq!(outcome.out(), "ok\n", "{way:?}: {}", outcome.report());
+            }
+        }
+    }
+}
+
 /// Another library's constructor starts threads, perhaps before Heddle's own constructor ran.
 #[test]
 fn threads_older_than_heddle() {

@@ -89,6 +89,7 @@ programs! {
         spin_rounds { workers: &[2, 1] },
         stack_attr,
         stack_slabs { workers: &[2, 1, 4] },
+        static_tls { shared: &["static_tls_lib"] },
         stdio_many,
         stream_end,
         task_folder { workers: &[2, 1] },
@@ -128,7 +129,7 @@ programs! {
 #[test]
 fn every_program_is_listed() {
     /// Sources that are parts of other programs.
-    const PARTS: &[&str] = &["dlopen_tls_lib"];
+    const PARTS: &[&str] = &["dlopen_tls_lib", "static_tls_lib"];
     for &(language, names) in LISTED {
         let (folder, extension) = language.place();
         let dir = harness::programs_dir().join(folder);
