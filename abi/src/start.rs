@@ -9,6 +9,7 @@ use crate::report;
 use crate::signal;
 use crate::sites::{self, Entries};
 use crate::{cpus, stats, vdso};
+use core::ffi::CStr;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use heddle_core::arch;
@@ -22,6 +23,8 @@ static WORKERS: AtomicU32 = AtomicU32::new(0);
 static SLICE: AtomicU64 = AtomicU64::new(10_000_000);
 static READY: AtomicBool = AtomicBool::new(false);
 
+const GO_WAY_OUT: &str = "run the program without heddle or with 'heddle run --mode kernel'";
+
 /// What the launcher asks for.
 #[derive(Clone, Copy, Default)]
 pub struct Settings {
@@ -31,6 +34,8 @@ pub struct Settings {
     pub slice_ms: u64,
     /// Print statistics at the end.
     pub stats: bool,
+    /// This is the program that `heddle run` was given.
+    pub launched: bool,
 }
 
 /// The auxiliary vector's words that matter.
@@ -76,8 +81,15 @@ pub unsafe fn load(settings: Settings, auxiliary: Auxiliary, own: Range<usize>) 
             READY.store(true, Ordering::Relaxed);
             Ok(())
         }
-        // `heddle run` refuses such a program; as a child of another it has its kernel threads.
-        Err(sites::Error::Go) => Ok(()),
+        // `heddle run` refuses a Go program; this one is linked with a library that holds Go code. As children of others
+        // both have their kernel threads.
+        Err(sites::Error::Go(name)) if settings.launched => {
+            let name = CStr::from_bytes_until_nul(&name).ok().and_then(|n| n.to_str().ok()).unwrap_or("a library");
+            report::line(format_args!("{name}: {}; {GO_WAY_OUT}", sites::GO));
+            // SAFETY: the program has not begun.
+            unsafe { crate::process::end(126) }
+        }
+        Err(sites::Error::Go(_)) => Ok(()),
         Err(sites::Error::ReadMaps(_)) => Err("cannot read /proc/self/maps: mount /proc"),
         Err(sites::Error::NoStubMemory(_)) => Err("no memory for stubs near the program's libraries (RLIMIT_AS?)"),
         Err(sites::Error::Protect(_)) => {

@@ -65,11 +65,13 @@ fn environment(options: &RunOptions, preload: Option<&Path>, inherited: Option<&
     let mut changes = vec![("LD_PRELOAD", preload_list(preload, inherited))];
     if preload.is_none() {
         // Without the library its settings mean nothing; a `heddle run` further down must not find them.
-        changes
-            .extend(["HEDDLE_WORKERS", "HEDDLE_STATS", "HEDDLE_CHILDREN", "HEDDLE_SLICE_MS"].map(|name| (name, None)));
+        let names = ["HEDDLE_WORKERS", "HEDDLE_STATS", "HEDDLE_CHILDREN", "HEDDLE_SLICE_MS", "HEDDLE_LAUNCHED"];
+        changes.extend(names.map(|name| (name, None)));
         return changes;
     }
     let number = |n: u32| Some(OsString::from(n.to_string()));
+    // The library takes it out again: programs that this one executes, even in the same process, do not have it.
+    changes.push(("HEDDLE_LAUNCHED", number(1)));
     if let Some(workers) = options.workers {
         changes.push(("HEDDLE_WORKERS", number(workers)));
     }
@@ -156,11 +158,12 @@ mod tests {
     fn options_become_the_librarys_settings() {
         let changes = |args: &[&str]| environment(&options(args), Some(Path::new(OURS)), None);
         let set = |name, value: &str| (name, Some(OsString::from(value)));
-        assert_eq!(changes(&[]), [set("LD_PRELOAD", OURS)]);
+        assert_eq!(changes(&[]), [set("LD_PRELOAD", OURS), set("HEDDLE_LAUNCHED", "1")]);
         assert_eq!(
             changes(&["--workers", "3", "--stats", "--no-children", "--slice=20"]),
             [
                 set("LD_PRELOAD", OURS),
+                set("HEDDLE_LAUNCHED", "1"),
                 set("HEDDLE_WORKERS", "3"),
                 set("HEDDLE_SLICE_MS", "20"),
                 set("HEDDLE_STATS", &std::process::id().to_string()),
@@ -168,6 +171,6 @@ mod tests {
             ]
         );
         let kernel = environment(&options(&["--mode", "kernel", "--workers", "3"]), None, None);
-        assert!(kernel.len() == 5 && kernel.iter().all(|(_, value)| value.is_none()));
+        assert!(kernel.len() == 6 && kernel.iter().all(|(_, value)| value.is_none()));
     }
 }

@@ -18,6 +18,9 @@ const AT_BASE: usize = 7;
 const AT_HWCAP2: usize = 26;
 const AT_SYSINFO_EHDR: usize = 33;
 
+/// Set for the program that `heddle run` becomes, and for no other.
+const LAUNCHED: &[u8] = b"HEDDLE_LAUNCHED=1";
+
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: unsafe extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) = constructor;
@@ -48,6 +51,8 @@ unsafe extern "C" fn constructor(_argc: c_int, _argv: *mut *mut c_char, environm
                     == heddle_core::sys::syscall6(heddle_core::sys::linux::__NR_getpid as usize, [0; 6]) as u64;
             } else if let Some(v) = text.strip_prefix(b"HEDDLE_CHILDREN=") {
                 children = v != b"0";
+            } else if text == LAUNCHED {
+                settings.launched = true;
             }
             e = e.add(1);
         }
@@ -63,6 +68,8 @@ unsafe extern "C" fn constructor(_argc: c_int, _argv: *mut *mut c_char, environm
         }
         if !children {
             forget_environment(environment);
+        } else if settings.launched {
+            take_out(environment, &|variable| CStr::from_ptr(variable).to_bytes() == LAUNCHED);
         }
         let own = &raw const IMAGE_START as usize..&raw const IMAGE_END as usize;
         if let Err(why) = load(settings, auxiliary, own) {
@@ -78,16 +85,22 @@ fn number(text: &[u8]) -> u64 {
 
 /// `--no-children`: takes our variables out of the environment that child programs inherit.
 unsafe fn forget_environment(environment: *mut *mut c_char) {
+    // SAFETY: the caller's; the kernel's strings.
+    unsafe {
+        take_out(environment, &|variable| {
+            let text = CStr::from_ptr(variable).to_bytes();
+            text.starts_with(b"HEDDLE_") || text.starts_with(b"LD_PRELOAD=") && !keep_other_preloads(variable)
+        });
+    }
+}
+
+/// Takes the variables that `ours` says out of the environment.
+unsafe fn take_out(environment: *mut *mut c_char, ours: &dyn Fn(*mut c_char) -> bool) {
     // SAFETY: the kernel's vector, edited in place before anyone has copied it.
     unsafe {
         let (mut from, mut to) = (environment, environment);
         while !(*from).is_null() {
-            let text = CStr::from_ptr(*from).to_bytes();
-            let mut keep = !text.starts_with(b"HEDDLE_");
-            if text.starts_with(b"LD_PRELOAD=") {
-                keep = keep_other_preloads(*from);
-            }
-            if keep {
+            if !ours(*from) {
                 *to = *from;
                 to = to.add(1);
             }

@@ -6,13 +6,13 @@ mod harness;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use harness::{
-    Job, Language, Mode, Outcome, Scratch, build, build_shared, compare, heddle_bin, plain_only, signal, skip,
+    Job, Language, Mode, Outcome, Scratch, build, build_shared, compare, heddle_bin, out_dir, plain_only, signal, skip,
     with_machine,
 };
 
@@ -478,19 +478,99 @@ fn go_programs() {
         }
     "#;
     fs::write(&source, text).unwrap();
-    let built = Command::new("go")
-        .args(["build", "-o"])
-        .args([&program, &source])
-        .env("CGO_ENABLED", "1")
-        .env("GO111MODULE", "off")
-        .env("GOCACHE", scratch.path().join("cache"))
-        .output();
-    if !built.is_ok_and(|out| out.status.success()) {
+    if !go_builds(&program, &source, "1", &[]) {
         return skip("go_programs", "go build does not work here");
     }
     refused(&[], std::slice::from_ref(&program), 126..=126, &["Go code", "--mode kernel"]);
-    for outcome in compare(&sh(&format!("{}; true", program.display())), &[2]) {
-        assert_eq!(outcome.out(), "sum 39800\n");
+    let name = program.display();
+    for script in [format!("{name}; true"), format!("exec {name}")] {
+        for outcome in compare(&sh(&script), &[2]) {
+            assert_eq!(outcome.out(), "sum 39800\n", "{}", outcome.report());
+        }
+        for mode in under_heddle() {
+            let outcome = sh(&script).heddle_option("--no-children").run(mode);
+            assert_eq!(outcome.assert_clean().out(), "sum 39800\n");
+        }
+    }
+    // From threads; and a statically linked one.
+    let (source, fixed) = (scratch.path().join("static.go"), scratch.path().join("static-program"));
+    let (from, to) = ("        // static int twice(int x) { return 2 * x; }\n        import \"C\"\n", "");
+    fs::write(&source, text.replace(from, to).replace("int(C.twice(C.int(i)))", "2 * i")).unwrap();
+    assert!(go_builds(&fixed, &source, "0", &[]));
+    refused(&[], std::slice::from_ref(&fixed), 126..=126, &["statically linked", "--mode kernel"]);
+    let Some(mut job) = helper("runs_others", &[]) else { return };
+    job.argv.extend([&program, &fixed, &program, &fixed].map(Into::into));
+    for outcome in compare(&job, &[2, 1]) {
+        assert_eq!(outcome.out(), "sum 39800\n".repeat(9), "{}", outcome.report());
+    }
+}
+
+fn go_builds(output: &Path, source: &Path, with_c: &str, flags: &[&str]) -> bool {
+    let built = Command::new("go")
+        .arg("build")
+        .args(flags)
+        .arg("-o")
+        .args([output, source])
+        .env("CGO_ENABLED", with_c)
+        .env("GO111MODULE", "off")
+        .env("GOCACHE", out_dir().join("go-cache"))
+        .output();
+    built.is_ok_and(|out| out.status.success())
+}
+
+/// A program linked with a library that holds Go code: nobody sees that before the loader has run.
+#[test]
+fn go_libraries() {
+    let scratch = Scratch::new("go-library");
+    let [source, library, user, program] =
+        ["lib.go", "libsum.so", "user.c", "program"].map(|name| scratch.path().join(name));
+    let text = r#"
+        package main
+
+        import "C"
+
+        //export Sum
+        func Sum(n C.int) C.int {
+            results := make(chan int)
+            sum := 0
+            for i := 0; i < int(n); i++ {
+                go func(i int) { results <- i }(i)
+            }
+            for i := 0; i < int(n); i++ {
+                sum += <-results
+            }
+            return C.int(sum)
+        }
+
+        func main() {}
+    "#;
+    fs::write(&source, text).unwrap();
+    if !go_builds(&library, &source, "1", &["-buildmode=c-shared"]) {
+        return skip("go_libraries", "go build does not work here");
+    }
+    let text = r#"
+        #include <pthread.h>
+        #include <stdio.h>
+        int Sum(int n);
+        static void *body(void *argument) { return (char *)argument + Sum(100); }
+        int main(void) {
+            pthread_t threads[20];
+            void *result;
+            long sum = 0;
+            for (int i = 0; i < 20; i++) pthread_create(&threads[i], 0, body, 0);
+            for (int i = 0; i < 20; i++) pthread_join(threads[i], &result), sum += (long)result;
+            printf("%ld\n", sum);
+        }
+    "#;
+    fs::write(&user, text).unwrap();
+    let built = Command::new("cc").args(["-pthread", "-o"]).args([&program, &user, &library]).output();
+    assert!(built.is_ok_and(|out| out.status.success()));
+    refused(&[], std::slice::from_ref(&program), 126..=126, &["libsum.so: holds Go code", "--mode kernel"]);
+    let name = program.display();
+    for script in [format!("{name}; true"), format!("exec {name}")] {
+        for outcome in compare(&sh(&script), &[2]) {
+            assert_eq!(outcome.out(), "99000\n", "{}", outcome.report());
+        }
     }
 }
 

@@ -63,5 +63,9 @@ pub enum Error {
     Protect(i32),
     /// There is Go code, whose goroutines run on stacks of a few KiB: the kernel uses no stack of theirs for a system call
     /// or for taking the CPU away, and we would.
-    Go,
+    /// The name of the file, which ends in a zero.
+    Go([u8; 48]),
 }
+
+/// What is wrong with an object that has Go code in it.
+pub const GO: &str = "holds Go code, whose goroutines' stacks are too small for Heddle's part of a system call";

@@ -273,7 +273,9 @@ pub unsafe fn rewrite_all(entries: Entries, skip: Range<usize>) -> Result<(), Er
         let made = unsafe {
             let Some(image) = Image::loaded(&maps, m) else { continue };
             if image.is_go() {
-                result = Err(Error::Go);
+                let mut name = [0; 48];
+                file_name(maps.path(m)).iter().take(47).zip(&mut name).for_each(|(&from, to)| *to = from);
+                result = Err(Error::Go(name));
                 break;
             }
             let survey = Survey::new(&image, &m.range, m.offset);
@@ -416,9 +418,9 @@ pub unsafe fn rewrite_mapping(start: usize, len: usize, fd: i32, file_offset: u6
 /// The program loads Go code while it runs: too late to leave it all to the kernel.
 fn warn_of_go(name: &[u8]) {
     crate::report::line(format_args!(
-        "{}: holds Go code, whose goroutines' stacks are too small for Heddle's part of a system call and may overflow: \
-         use --mode kernel",
-        core::str::from_utf8(name).unwrap_or("a library")
+        "{}: {} and may overflow: use --mode kernel",
+        core::str::from_utf8(name).unwrap_or("a library"),
+        super::GO
     ));
 }
 

@@ -32,7 +32,9 @@ impl Place {
     /// `heddle` with this place's cache and none of Heddle's settings from outside.
     pub fn heddle(&self, args: &[&str]) -> Command {
         let mut command = Command::new(HEDDLE);
-        for name in ["HEDDLE_WORKERS", "HEDDLE_STATS", "HEDDLE_CHILDREN", "HEDDLE_SLICE_MS", "LD_PRELOAD"] {
+        for name in
+            ["HEDDLE_WORKERS", "HEDDLE_STATS", "HEDDLE_CHILDREN", "HEDDLE_SLICE_MS", "HEDDLE_LAUNCHED", "LD_PRELOAD"]
+        {
             command.env_remove(name);
         }
         command.args(args).env("HEDDLE_CACHE_DIR", self.cache()).stdin(Stdio::null());
