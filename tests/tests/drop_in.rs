@@ -83,6 +83,7 @@ fn ends_as_the_program_ends() {
         ("overflow-in-main", 139),
         ("raise-in-thread", 143),
         ("kill-in-thread", 137),
+        ("unblock-in-thread", 143),
         ("kill-hup", 129),
         ("detached", 5),
         ("detached-left", 6),
@@ -626,6 +627,21 @@ fn scripts_run() {
     let script = executable(&scratch, "script", b"#!/bin/sh\necho \"script $0 $*\"\nexit 9\n", 0o755);
     for outcome in compare(&Job::new([script.into_os_string(), "a b".into(), "c".into()]), &[2]) {
         assert!(outcome.code() == 9 && outcome.out().ends_with("script a b c\n"), "{}", outcome.report());
+    }
+}
+
+/// What `abi/COMPAT.md` says is not as on Linux is so.
+#[test]
+fn documented_deviations() {
+    let Some(job) = helper("deviations", &[]) else { return };
+    for mode in under_heddle() {
+        let outcome = job.run(mode);
+        let report = outcome.assert_ended().report();
+        assert!(outcome.code() == 0 && outcome.out() == "ok\n", "{report}");
+        assert!(outcome.err().lines().all(|line| line.starts_with("heddle: ")), "{report}");
+        for word in ["GS base", "strict mode", "PR_SET_SYSCALL_USER_DISPATCH", "unshare", "setns"] {
+            assert!(outcome.err().contains(word), "{word}: {report}");
+        }
     }
 }
 

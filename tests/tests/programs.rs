@@ -23,6 +23,7 @@ macro_rules! programs {
 
 programs! {
     c C {
+        accept_crowd { workers: &[2, 1, 4] },
         affinity { workers: &[2, 1, 4] },
         aio,
         backtrace { workers: &[2, 1] },
@@ -61,6 +62,7 @@ programs! {
         names { workers: &[2, 1] },
         once { workers: &[2, 1] },
         other_waits { workers: &[2, 1] },
+        passed_on { workers: &[2, 1] },
         pipes { workers: &[2, 1] },
         poll_select { workers: &[2, 1] },
         producers { workers: &[2, 1, 4] },

@@ -63,6 +63,15 @@ static void *thread_raise(void *argument) {
   raise((int)(long)argument);
   return 0;
 }
+static void *thread_unblocks(void *argument) {
+  sigset_t set;
+  sigfillset(&set);
+  OK(pthread_sigmask(SIG_BLOCK, &set, 0));
+  kill(getpid(), (int)(long)argument);
+  OK(pthread_sigmask(SIG_UNBLOCK, &set, 0));
+  for (;;) pause();
+  return argument;
+}
 static void *thread_kill(void *argument) {
   kill(getpid(), (int)(long)argument);
   for (;;) pause();
@@ -141,6 +150,12 @@ static int run(const char *kind) {
   if (IS("overflow-in-main")) return (int)(long)thread_overflow(0);
   if (IS("raise-in-thread")) crowd(), start(thread_raise, (void *)(long)SIGTERM), pause();
   if (IS("kill-in-thread")) crowd(), start(thread_kill, (void *)(long)SIGKILL), pause();
+  if (IS("unblock-in-thread")) {
+    sigset_t set;
+    sigfillset(&set);
+    OK(pthread_sigmask(SIG_BLOCK, &set, 0));
+    crowd(), start(thread_unblocks, (void *)(long)SIGTERM), sleep_ms(100000);
+  }
   if (IS("kill-hup")) crowd(), start(thread_kill, (void *)(long)SIGHUP), pause();
   if (IS("detached")) {
     int count = 0;
@@ -180,6 +195,7 @@ static const struct {
     {"overflow-in-main", 128 + SIGSEGV, ""},
     {"raise-in-thread", 128 + SIGTERM, ""},
     {"kill-in-thread", 128 + SIGKILL, ""},
+    {"unblock-in-thread", 128 + SIGTERM, ""},
     {"kill-hup", 128 + SIGHUP, ""},
     {"detached", 5, BOTH},
     {"detached-left", 6, BOTH},

@@ -1,5 +1,5 @@
 /* Asserts that what ends a wait for a stream is never missed: the end that comes with the last data, a byte that comes while
-   another thread polls, and two readers of one socket. */
+   another thread polls, data behind a message with a descriptor or behind urgent data, and two readers of one socket. */
 #include "check.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -35,15 +35,58 @@ static void *reads_to_end(void *argument) {
 }
 
 static void *recv_poll_recv(void *argument) {
-  char byte;
-  for (int i = 0; i < 50; i++) {
+  char byte, many[16];
+  for (long total = 0, got; total < 100; total += got) {
     CHECK_EQ(recv(ends[0], &byte, 1, 0), 1);
+    if (++total == 100) break;
     struct pollfd p = {.fd = ends[0], .events = POLLIN};
     CHECK_EQ(poll(&p, 1, -1), 1);
-    char many[16];
-    CHECK_EQ(recv(ends[0], many, sizeof many, 0), 1);
+    got = recv(ends[0], many, sizeof many, 0);
+    CHECK(got > 0);
   }
   return argument;
+}
+
+/* Each read stops behind a byte that came with a descriptor, and before and behind one that is urgent. */
+static void *reads_in_parts(void *argument) {
+  char bytes[100];
+  long total = 0, got;
+  while (total < 9) {
+    CHECK((got = read(ends[0], bytes, sizeof bytes)) > 0);
+    for (int i = 0; i < got; i++) CHECK(bytes[i] == (char)('a' + total + i));
+    total += got;
+    sleep_ms(10);
+  }
+  return argument;
+}
+
+static void send_with_descriptor(char byte) {
+  struct iovec part = {&byte, 1};
+  char control[CMSG_SPACE(sizeof(int))] = "";
+  struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+  struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+  *header = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+  memcpy(CMSG_DATA(header), &ends[1], sizeof(int));
+  CHECK_EQ(sendmsg(ends[1], &message, 0), 1);
+}
+
+static void parts(int with_descriptors) {
+  int inline_data = 1;
+  if (!with_descriptors) OK(setsockopt(ends[0], SOL_SOCKET, SO_OOBINLINE, &inline_data, sizeof inline_data));
+  pthread_t thread = start(reads_in_parts, 0);
+  sleep_ms(5);
+  for (char byte = 'a'; byte <= 'i'; byte++) {
+    if (strchr("bdeh", byte)) {
+      if (with_descriptors) send_with_descriptor(byte);
+      else CHECK_EQ(send(ends[1], &byte, 1, MSG_OOB), 1);
+    } else {
+      CHECK_EQ(write(ends[1], &byte, 1), 1);
+    }
+    if (byte == 'a') sleep_ms(5);
+  }
+  join(thread);
+  OK(close(ends[0]));
+  OK(close(ends[1]));
 }
 
 static int taken;
@@ -71,6 +114,12 @@ int main(void) {
   }
   puts("ok the end with the last data");
 
+  OK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
+  parts(1);
+  tcp_pair();
+  parts(0);
+  puts("ok data behind descriptors and urgent data");
+
   tcp_pair();
   pthread_t thread = start(recv_poll_recv, 0);
   for (int i = 0; i < 100; i++) {
@@ -84,7 +133,7 @@ int main(void) {
 
   tcp_pair();
   pthread_t readers[2] = {start(one_of_two, 0), start(one_of_two, 0)};
-  for (int i = 0; i < 2000; i++) {
+  for (int i = 0; i < 300; i++) {
     CHECK_EQ(write(ends[1], "y", 1), 1);
     while (__atomic_load_n(&taken, __ATOMIC_SEQ_CST) != i + 1) sched_yield();
   }
