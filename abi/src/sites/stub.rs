@@ -251,9 +251,9 @@ impl Chunk {
     /// Gives the memory back. Nobody may jump to its stubs any more.
     pub fn free(&self) {
         self.mark(false);
-        // SAFETY: the pages are the chunk's, and unused from now on; the reservation stays.
+        // SAFETY: the pages are the chunk's, and unused from now on; the reservation stays, readable as in the beginning.
         unsafe {
-            sys!(linux::__NR_mprotect, self.range.start, self.range.len(), linux::PROT_NONE);
+            sys!(linux::__NR_mprotect, self.range.start, self.range.len(), linux::PROT_READ);
             sys!(linux::__NR_madvise, self.range.start, self.range.len(), linux::MADV_DONTNEED);
         }
     }
@@ -275,8 +275,9 @@ const EEXIST: i32 = linux_raw_sys::errno::EEXIST as i32;
 /// Called once, before any stub is made.
 pub unsafe fn use_first_area() -> Result<(), Error> {
     let start = &raw const FIRST_AREA as usize;
+    // Readable, since leak checkers search the data of all libraries.
     // SAFETY: zeroed memory of our own that nobody uses.
-    sys::check(unsafe { sys!(linux::__NR_mprotect, start, AREA, linux::PROT_NONE) }).map_err(Error::NoStubMemory)?;
+    sys::check(unsafe { sys!(linux::__NR_mprotect, start, AREA, linux::PROT_READ) }).map_err(Error::NoStubMemory)?;
     // Release: as for all areas. pairs: stub.area.start
     AREA_TABLE[0].start.store(start, Ordering::Release);
     Ok(())
