@@ -303,10 +303,7 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
             l::__NR_mprotect | l::__NR_pkey_mprotect => memory::mprotect(number as usize, args),
             l::__NR_mremap => memory::mremap(args),
             l::__NR_madvise => memory::madvise(args),
-            l::__NR_mlockall => {
-                memory::before_lock_all();
-                blocking(frame, number as usize, args, restarts(number))
-            }
+            l::__NR_mlockall => sched::blocking(|| memory::lock_all(args)),
             l::__NR_shmat => attach(args),
 
             l::__NR_open | l::__NR_openat => {

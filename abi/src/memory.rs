@@ -1,6 +1,7 @@
 //! Memory calls: code that becomes executable is rewritten, shared mappings are remembered, thread stacks come from slabs.
 
 use crate::sites;
+use crate::wait::{e, fail};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use heddle_core::lock::SpinLock;
 use heddle_core::sched::{RT, current};
@@ -209,6 +210,57 @@ pub unsafe fn madvise(args: [usize; 6]) -> isize {
 /// Before `mlockall`, which would make reservations resident.
 pub fn before_lock_all() {
     STACKS.give_up();
+}
+
+/// `mlockall`: our large tables are locked as far as they are used, all else as asked.
+///
+/// # Safety
+/// Inside the core, or in a process without threads; the program's arguments.
+pub unsafe fn lock_all(args: [usize; 6]) -> isize {
+    let flags = args[0] as u32;
+    before_lock_all();
+    // SAFETY: locking changes no contents.
+    unsafe {
+        if flags & l::MCL_CURRENT == 0 || flags & l::MCL_ONFAULT != 0 {
+            return sys!(l::__NR_mlockall, flags);
+        }
+        let r = sys!(l::__NR_mlockall, flags | l::MCL_ONFAULT);
+        if r != 0 && r != fail(e::ENOMEM) {
+            return r;
+        }
+        let Ok(maps) = sites::Maps::read() else { return fail(e::ENOMEM) };
+        let mut tables = [RT.threads.addresses(), RT.descriptors.addresses()];
+        tables.sort_unstable_by_key(|t| t.start);
+        if r != 0 {
+            // Because of the tables, perhaps: without them it may be within the limit.
+            let mut limit = [0u64; 2];
+            sys!(l::__NR_prlimit64, 0, l::RLIMIT_MEMLOCK, 0, limit.as_mut_ptr());
+            let all: usize = maps.list.iter().map(|m| m.range.len()).sum();
+            if (all - tables.iter().map(|t| t.len()).sum::<usize>()) as u64 > limit[0] {
+                return r;
+            }
+        }
+        if flags & l::MCL_FUTURE != 0 {
+            sys!(l::__NR_mlockall, l::MCL_FUTURE);
+        }
+        for mapping in &maps.list {
+            // Some cannot become resident; the kernel's call says nothing about them either.
+            let mut start = mapping.range.start;
+            for table in &tables {
+                let end = table.start.min(mapping.range.end);
+                if start < end {
+                    sys!(l::__NR_mlock, start, end - start);
+                }
+                if table.start < mapping.range.end {
+                    start = start.max(table.end);
+                }
+            }
+            if start < mapping.range.end {
+                sys!(l::__NR_mlock, start, mapping.range.end - start);
+            }
+        }
+        0
+    }
 }
 
 /// A thread starts on the stack at `base`.

@@ -13,6 +13,23 @@ pub fn map(len: usize) -> Result<*mut u8, i32> {
     check(r).map(|a| a as *mut u8)
 }
 
+/// As [`map`], for a large table of which little is used: stays unused also in a process that locks its future memory.
+pub fn reserve(len: usize) -> Result<*mut u8, i32> {
+    let flags = l::MAP_PRIVATE | l::MAP_ANONYMOUS | l::MAP_NORESERVE;
+    // SAFETY: a new mapping, which the other calls are about. Without access nothing can become resident.
+    unsafe {
+        let at = check(sys!(l::__NR_mmap, 0, len, l::PROT_NONE, flags, -1isize, 0))?;
+        sys!(l::__NR_munlock, at, len);
+        match check(sys!(l::__NR_mprotect, at, len, l::PROT_READ | l::PROT_WRITE)) {
+            Ok(_) => Ok(at as *mut u8),
+            Err(errno) => {
+                sys!(l::__NR_munmap, at, len);
+                Err(errno)
+            }
+        }
+    }
+}
+
 /// Resizes a mapping made by [`map`], moving it if need be.
 ///
 /// # Safety

@@ -13,6 +13,7 @@ use crate::lock::SpinLock;
 use crate::mem;
 use crate::park::ParkWord;
 use crate::timer::TimerNode;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Thread ids below this are the kernel's (`PID_MAX_LIMIT`).
@@ -148,14 +149,20 @@ impl Table {
             const LEAST_STACK: u64 = 20 << 10;
             let room = crate::stack::address_space() / LEAST_STACK;
             let blocks = MAX_THREADS.min(room as usize).max(64);
-            let base = mem::map(blocks * size_of::<Thread>())?;
-            let lives = mem::map(blocks)?;
+            let base = mem::reserve(blocks * size_of::<Thread>())?;
+            let lives = mem::reserve(blocks)?;
             self.reserved.store(blocks as u32, Ordering::Relaxed);
             self.base.store(base.cast(), Ordering::Relaxed);
             self.lives.store(lives, Ordering::Relaxed);
         }
         self.offset.store(seed % FIRST_TID, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// The addresses of the reserved blocks.
+    pub fn addresses(&self) -> Range<usize> {
+        let base = self.base.load(Ordering::Relaxed) as usize;
+        base..base + self.reserved.load(Ordering::Relaxed) as usize * size_of::<Thread>()
     }
 
     fn block(&self, index: u32) -> *mut Thread {

@@ -36,6 +36,7 @@ mod cases;
 mod tests;
 
 pub use find::{Found, Site};
+pub(crate) use maps::Maps;
 pub use registry::{Hold, for_each_report, forget, hold};
 pub use rewrite::{rewrite_all, rewrite_mapping, survey, survey_file};
 pub use stub::{DONE, RAW_PLAIN, RAW_POST, original_pc, site_end};

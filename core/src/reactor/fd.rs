@@ -19,6 +19,7 @@ use crate::mem;
 use crate::park::{Reason, Ticket};
 use crate::sys::linux as l;
 use crate::thread::Thread;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
 /// Something can be read (or accepted, or has failed).
@@ -147,10 +148,16 @@ impl Descriptors {
             const FEW: usize = 1 << 16;
             let len = if crate::stack::address_space() == u64::MAX { MAX } else { FEW };
             // A zeroed Descriptor is valid: unlocked, no waiters, nothing known.
-            self.table.store(mem::map(len * size_of::<Descriptor>())?.cast(), Ordering::Relaxed);
+            self.table.store(mem::reserve(len * size_of::<Descriptor>())?.cast(), Ordering::Relaxed);
             self.len.store(len, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// The addresses of all entries.
+    pub fn addresses(&self) -> Range<usize> {
+        let base = self.table.load(Ordering::Relaxed) as usize;
+        base..base + self.len.load(Ordering::Relaxed) * size_of::<Descriptor>()
     }
 
     /// The entry of `fd`, if the number is in range and the table exists.

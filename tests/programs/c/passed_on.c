@@ -152,6 +152,15 @@ static void *locked_memory(void *argument) {
   return 0;
 }
 
+/* Megabytes that are resident. */
+static int resident(void) {
+  int pages = 0;
+  FILE *file = fopen("/proc/self/statm", "r");
+  CHECK(file && fscanf(file, "%*d %d", &pages) == 1);
+  fclose(file);
+  return pages / 256;
+}
+
 static void *each(void *argument) {
   process_settings();
   generated_code();
@@ -177,6 +186,12 @@ int main(void) {
       for (long i = 0; i < THREADS; i++) threads[i] = start(locked_memory, (void *)i);
       for (int i = 0; i < THREADS; i++) join(threads[i]);
     }
+    CHECK(resident() < 200);
+    unsigned char flags[16];
+    void *future = mmap(0, sizeof flags * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(future != MAP_FAILED);
+    OK(mincore(future, sizeof flags * 4096, flags));
+    for (unsigned i = 0; i < sizeof flags; i++) CHECK_EQ(flags[i] & 1, 1);
     OK(munlockall());
   }
   puts("ok locked memory");
