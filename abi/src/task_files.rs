@@ -4,7 +4,7 @@
 //! written to `comm` is the thread's new name; the descriptor is remembered for that.
 //!
 //! The folder `/proc/self/task` is the kernel's, but its list leaves our kernel threads out and goes on with our threads.
-//! How far a reader has come is kept where the kernel keeps it, in the open file's offset: beyond [`OURS`] it counts
+//! How far a reader has come is kept where the kernel keeps it, in the open file's offset: beyond `OURS` it counts
 //! places in the table of threads. So it may be duplicated, inherited and sought in as always.
 
 use crate::fd::{self, Kind};
