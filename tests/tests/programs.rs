@@ -88,6 +88,7 @@ programs! {
         sockets { workers: &[2, 1] },
         spin { workers: &[2, 1] },
         spin_flag { workers: &[2, 1] },
+        spin_helpers { workers: &[2, 1] },
         spin_rounds { workers: &[2, 1] },
         stack_attr,
         stack_slabs { workers: &[2, 1, 4] },

@@ -23,6 +23,9 @@ const LATE_SLICE: u64 = 300_000;
 /// with the kernel's scheduler, who has slept comes before who has computed. (Python's threads pass their lock on by waking
 /// each other: with whole slices a turn of theirs took ten times as long as on the kernel.)
 const WOKEN_SHARE: u64 = 4;
+/// A slice is shared between the preempted threads that wait, and the one that runs, but not by more than these. (Threads
+/// that spin until others have done their part wait for all of those to have their turn.)
+const MOST_SHARES: u64 = 4;
 /// Looks that find all workers asleep before the monitor sleeps itself.
 const QUIET: u32 = 20;
 
@@ -185,13 +188,24 @@ unsafe fn look(seen: *mut Seen, slice: u64) -> (bool, u64) {
         for p in RT.processors() {
             let s = &mut *seen.add(p.index as usize);
             let tick = p.tick.load(Ordering::Relaxed);
-            if s.tick != tick {
+            let changed = s.tick != tick;
+            if changed {
                 *s = Seen { tick, since: now, urgent: late };
-                continue;
             }
             s.urgent |= late;
-            let waiting = !p.queue.is_empty() || RT.inject_len.load(Ordering::Relaxed) != 0;
-            if p.holder.is_in_kernel() {
+            let injected = RT.inject_len.load(Ordering::Relaxed);
+            let waiting = !p.queue.is_empty() || injected != 0;
+            // Threads in the ring have waited for something that has happened; preempted ones are in the injection queue.
+            let limit = match (s.urgent, p.queue.is_empty()) {
+                (true, _) => LATE_SLICE.min(slice),
+                (false, false) => slice / WOKEN_SHARE,
+                (false, true) => slice / (1 + injected as u64).min(MOST_SHARES),
+            };
+            if changed {
+                if waiting {
+                    due = due.min(limit);
+                }
+            } else if p.holder.is_in_kernel() {
                 // Stuck since the last look at least. Somebody must run what waits, and somebody must hear the reactor.
                 if (waiting || RT.sleepers.sleeping() == 0) && s.since + PAUSE_MIN / 2 < now {
                     found |= worker::hand_off(p);
@@ -203,21 +217,16 @@ unsafe fn look(seen: *mut Seen, slice: u64) -> (bool, u64) {
                     found = true;
                 }
                 found |= s.urgent;
-                // Threads in the ring have waited for something that has happened; preempted ones are in the injection queue.
-                let limit = match (s.urgent, p.queue.is_empty()) {
-                    (true, _) => LATE_SLICE.min(slice),
-                    (false, false) => slice / WOKEN_SHARE,
-                    (false, true) => slice,
-                };
                 if now - s.since < limit {
                     due = due.min(limit - (now - s.since));
                 } else {
-                    s.urgent = false;
+                    // If it gives way at once the next one's slice begins now.
+                    *s = Seen { tick: tick.wrapping_add(1), since: now, urgent: false };
+                    due = due.min(limit);
                     let w = p.worker.load(Ordering::Relaxed);
                     if !w.is_null() {
                         (hooks.preempt)((*w).tid.load(Ordering::Relaxed));
                     }
-                    s.since = now;
                 }
             }
         }
