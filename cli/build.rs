@@ -1,12 +1,4 @@
-//! Builds what the `heddle` binary carries inside itself: the preload library and the demo's two programs.
-//!
-//! The preload library is a `cdylib` without libc, built by a nested cargo with its own profile and its own flags: a
-//! user's `RUSTFLAGS` (say `-C target-cpu=native`) must not reach it, because its code runs where vector registers
-//! belong to somebody else.
-//!
-//! Packaging: this script reads `../preload`, `../abi`, `../core` and the workspace's `Cargo.toml` and `Cargo.lock`. `cargo
-//! install --path cli` and `cargo install --git` have them. A package made by `cargo package` holds only this folder: a
-//! packager has to ship the whole workspace (or lay those folders beside this one) and build from there.
+//! Builds the demo's two programs, which the `heddle` binary carries inside itself.
 
 use std::env;
 use std::ffi::OsString;
@@ -16,25 +8,6 @@ use std::process::{Command, exit};
 
 /// The only target: the runtime's assembly and glibc's ABI are x86-64 Linux.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-
-/// Folders (beside this crate's) and files whose change means a new preload library.
-const PRELOAD_SOURCES: [&str; 5] = ["../core", "../abi", "../preload", "../Cargo.toml", "../Cargo.lock"];
-
-/// Arguments for the linker that makes the preload library.
-const PRELOAD_LINK_ARGS: [&str; 7] = [
-    // No C start files and no libc: the library must not call into either.
-    "-nostartfiles",
-    "-nodefaultlibs",
-    // The constructor runs before every other library's (they may start threads in theirs).
-    "-Wl,-z,initfirst",
-    // Never unmapped: rewritten code all over the program jumps into it.
-    "-Wl,-z,nodelete",
-    // Bound at load: the lazy resolver would run in the middle of somebody's system call.
-    "-Wl,-z,now",
-    // An undefined symbol (`memcpy` above all) would be bound to libc: refuse to link.
-    "-Wl,-z,defs",
-    "-Wl,--build-id",
-];
 
 /// Prints the one line that says why the build cannot go on, and ends it.
 fn fail(why: &str) -> ! {
@@ -49,66 +22,15 @@ fn var(name: &str) -> OsString {
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=demo");
-    let target = var("TARGET");
-    if target != TARGET {
-        fail(&format!("Heddle runs on {TARGET} only, not on {}", target.display()));
-    }
     let out = PathBuf::from(var("OUT_DIR"));
     let here = PathBuf::from(var("CARGO_MANIFEST_DIR"));
 
-    let library = build_preload(&here, &out);
-    let mut embedded = vec![("PRELOAD", library)];
     for (key, name) in [("ECHO_SERVER", "echo_server"), ("THREADS", "threads")] {
-        embedded.push((key, build_demo(&here, &out, name)));
-    }
-    for (key, file) in embedded {
+        let file = build_demo(&here, &out, name);
         let bytes = fs::read(&file).unwrap_or_else(|e| fail(&format!("cannot read {}: {e}", file.display())));
         println!("cargo::rustc-env=HEDDLE_{key}_FILE={}", file.display());
         println!("cargo::rustc-env=HEDDLE_{key}_HASH={:016x}", fnv1a(&bytes));
     }
-}
-
-/// Builds the preload library and answers where it lies.
-fn build_preload(here: &Path, out: &Path) -> PathBuf {
-    for source in PRELOAD_SOURCES {
-        let path = here.join(source);
-        if !path.exists() {
-            fail(&format!("{} is missing: build from the whole source tree", path.display()));
-        }
-        println!("cargo::rerun-if-changed={}", path.display());
-    }
-
-    let mut cargo = Command::new(var("CARGO"));
-    cargo
-        .args(["rustc", "--locked", "--profile", "preload", "--crate-type", "cdylib", "--target", TARGET])
-        .arg("--manifest-path")
-        .arg(here.join("../preload/Cargo.toml"))
-        .arg("--target-dir")
-        .arg(out.join("preload-target"))
-        .arg("--");
-    for arg in PRELOAD_LINK_ARGS {
-        cargo.args(["-C", &format!("link-arg={arg}")]);
-    }
-    // What a user or a wrapping tool (clippy) set for this build is not for that one. An encoded flag list that is
-    // present outranks every other source of flags, cargo's configuration files included.
-    cargo.env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-cpu=x86-64");
-    cargo.env("RUSTC_WRAPPER", "").env("RUSTC_WORKSPACE_WRAPPER", "");
-    let foreign = ["RUSTFLAGS", "CARGO_TARGET_DIR", "CARGO_BUILD_TARGET", "CLIPPY_ARGS", "CLIPPY_CONF_DIR"];
-    for (name, _) in env::vars_os() {
-        let text = name.to_string_lossy();
-        if foreign.contains(&&*text) || text.starts_with("CARGO_PROFILE_") || text.starts_with("CARGO_BUILD_") {
-            cargo.env_remove(&name);
-        }
-    }
-
-    let status = cargo.status().unwrap_or_else(|e| fail(&format!("cannot run cargo: {e}")));
-    if !status.success() {
-        fail("the preload library did not build (cargo's messages are above)");
-    }
-    let built = out.join("preload-target").join(TARGET).join("preload/libheddle_preload.so");
-    let kept = out.join("libheddle.so");
-    fs::copy(&built, &kept).unwrap_or_else(|e| fail(&format!("cannot copy {}: {e}", built.display())));
-    kept
 }
 
 /// Compiles one demo program, as anybody would compile it: plain Rust, std, optimised.

@@ -98,6 +98,19 @@ pub unsafe fn load(settings: Settings, auxiliary: Auxiliary, own: Range<usize>) 
     }
 }
 
+/// Whether system calls are taken over.
+pub fn is_active() -> bool {
+    READY.load(Ordering::Relaxed)
+}
+
+/// How many workers there are, or will be with the first thread.
+pub fn workers() -> u32 {
+    match WORKERS.load(Ordering::Relaxed) {
+        0 => cpus::usable(),
+        n => n,
+    }
+}
+
 /// Starts the runtime: the caller becomes the first user thread. Error: errno.
 ///
 /// # Safety
@@ -144,14 +157,8 @@ unsafe fn take_over(mask: u64) -> Result<*mut Thread, i32> {
         crate::credentials::take_over();
         crate::scheduling::take_over(main);
         (*main).thread_pointer = arch::thread_pointer();
-        let options = Options {
-            workers: match WORKERS.load(Ordering::Relaxed) {
-                0 => cpus::usable(),
-                n => n,
-            },
-            slice: SLICE.load(Ordering::Relaxed),
-            single_cpu: cpus::allowed() == 1,
-        };
+        let options =
+            Options { workers: workers(), slice: SLICE.load(Ordering::Relaxed), single_cpu: cpus::allowed() == 1 };
         signal::actions::take_over(mask);
         signal::pending::take_over(pid as u32, u64::MAX);
         let hooks = Hooks {

@@ -25,10 +25,7 @@ pub struct Embedded {
 }
 
 /// The library that is preloaded into a program.
-const LIBRARY: Embedded = Embedded {
-    name: concat!("libheddle-", env!("HEDDLE_PRELOAD_HASH"), ".so"),
-    contents: include_bytes!(env!("HEDDLE_PRELOAD_FILE")),
-};
+const LIBRARY: Embedded = Embedded { name: heddle_image::FILE_NAME, contents: heddle_image::LIBRARY };
 
 /// The demo's echo server and its load.
 pub const ECHO_SERVER: Embedded = Embedded {

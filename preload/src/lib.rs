@@ -1,13 +1,16 @@
 //! The shared object that `heddle run` loads into a program (`LD_PRELOAD`): a constructor, and what a library without
 //! libc needs of its own.
 //!
-//! Linked with `-z initfirst`, so that the constructor runs before those of all other libraries.
+//! Linked with `-z initfirst`, so that the constructor runs before those of all other libraries. A program that links the
+//! library crate loads it when it runs already; then the constructor does nothing, and `interface` does its work.
 //!
 //! # Safety
-//! The constructor runs on the process's only thread, with the vectors that the kernel put on the stack.
+//! The constructor runs on the process's only thread, with the vectors that the kernel put on the stack, unless the image
+//! was marked as one that is loaded later.
 #![no_std]
 
 mod alloc;
+mod interface;
 mod mem;
 
 use core::ffi::{CStr, c_char, c_int};
@@ -32,7 +35,15 @@ unsafe extern "C" {
     safe static IMAGE_END: u8;
 }
 
+/// The addresses of this library.
+fn own() -> core::ops::Range<usize> {
+    &raw const IMAGE_START as usize..&raw const IMAGE_END as usize
+}
+
 unsafe extern "C" fn constructor(_argc: c_int, _argv: *mut *mut c_char, environment: *mut *mut c_char) {
+    if interface::is_loaded_later() {
+        return;
+    }
     let mut settings = Settings::default();
     let mut auxiliary = Auxiliary::default();
     let mut children = true;
@@ -71,8 +82,7 @@ unsafe extern "C" fn constructor(_argc: c_int, _argv: *mut *mut c_char, environm
         } else if settings.launched {
             take_out(environment, &|variable| CStr::from_ptr(variable).to_bytes() == LAUNCHED);
         }
-        let own = &raw const IMAGE_START as usize..&raw const IMAGE_END as usize;
-        if let Err(why) = load(settings, auxiliary, own) {
+        if let Err(why) = load(settings, auxiliary, own()) {
             report::line(format_args!("{why}; use --mode kernel to run without user threads"));
             heddle_abi::process::end(125);
         }

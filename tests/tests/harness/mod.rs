@@ -87,14 +87,14 @@ fn find_heddle() -> Result<PathBuf, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("workspace root");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let out = Command::new(cargo)
-        .args(["build", "--release", "-p", "heddle", "--target-dir"])
+        .args(["build", "--release", "-p", "heddle-cli", "--target-dir"])
         .arg(target)
         .current_dir(root)
         .stdin(Stdio::null())
         .output()
-        .map_err(|e| format!("cargo build -p heddle: {e}"))?;
+        .map_err(|e| format!("cargo build -p heddle-cli: {e}"))?;
     if !out.status.success() {
-        return Err(format!("cargo build -p heddle failed:\n{}", String::from_utf8_lossy(&out.stderr)));
+        return Err(format!("cargo build -p heddle-cli failed:\n{}", String::from_utf8_lossy(&out.stderr)));
     }
     let bin = target.join("release/heddle");
     if bin.exists() { Ok(bin) } else { Err(format!("{} was not built", bin.display())) }
