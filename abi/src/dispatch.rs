@@ -106,6 +106,18 @@ unsafe fn outside(frame: &mut Frame) -> usize {
                     _ => return RAW_PLAIN,
                 }
             }
+            l::__NR_clone | l::__NR_clone3 => {
+                let wanted = match frame.rax as u32 {
+                    l::__NR_clone => Some(CloneArgs::of_clone(args)),
+                    _ => CloneArgs::of_clone3(args),
+                };
+                // A kernel thread makes kernel threads. The stack may be one that glibc kept from a user thread.
+                if let Some(a) = wanted.filter(CloneArgs::is_ordinary_thread) {
+                    memory::stack_in_use(a.stack as usize);
+                }
+                return RAW_PLAIN;
+            }
+            l::__NR_futex if futex::joins_kernel_thread(args) => return RAW_PLAIN,
             l::__NR_futex if RT.is_started() || futex::is_shared_pi(args) => futex::futex(None, args),
             l::__NR_tgkill if RT.is_started() => {
                 match signal::calls::tgkill(Some(args[0] as i32), args[1] as i32, args[2] as u32) {
@@ -198,6 +210,11 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                     _ => CloneArgs::of_clone3(args),
                 };
                 match wanted {
+                    Some(a) if a.is_ordinary_thread() && (*t).apart => {
+                        memory::stack_in_use(a.stack as usize);
+                        process::before_kernel_thread();
+                        return Post;
+                    }
                     Some(a) if a.is_ordinary_thread() => thread::create(frame, &a),
                     // A thread that shares less than ours do cannot be one of ours.
                     Some(a) if a.is_thread() => fail(e::EINVAL),

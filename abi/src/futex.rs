@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use heddle_core::park::Reason;
 use heddle_core::sched::{self, RT, Sleeper, current};
 use heddle_core::sys::{self, linux as l};
-use heddle_core::thread::{State, Thread};
+use heddle_core::thread::{FIRST_TID, State, Thread};
 use heddle_core::wait_table::{Waiter, Wakeable};
 
 const ALL_BITS: u32 = u32::MAX;
@@ -54,6 +54,10 @@ pub unsafe fn futex(mut frame: Option<&mut Frame>, args: [usize; 6]) -> isize {
     }
     if let Some(r) = misplaced(address) {
         return r;
+    }
+    if joins_kernel_thread(args) {
+        // SAFETY: the program's own call.
+        return unsafe { shared(frame, command, args) };
     }
     // SAFETY: the program's arguments; addresses were probed.
     unsafe {
@@ -117,6 +121,19 @@ pub unsafe fn futex(mut frame: Option<&mut Frame>, args: [usize; 6]) -> isize {
 
 fn is_pi(command: u32) -> bool {
     matches!(command, l::FUTEX_LOCK_PI | l::FUTEX_LOCK_PI2 | l::FUTEX_TRYLOCK_PI | l::FUTEX_UNLOCK_PI)
+}
+
+/// Whether a thread of the program's waits, as `pthread_join` does, for the end of a kernel thread that is not ours: the
+/// kernel stores the 0 and wakes who waits with the kernel.
+pub fn joins_kernel_thread(args: [usize; 6]) -> bool {
+    const JOIN: u32 = l::FUTEX_WAIT_BITSET | l::FUTEX_CLOCK_REALTIME;
+    let (op, tid) = (args[1] as u32, args[2] as u32);
+    let process = signal::kernel::process();
+    if op != JOIN || tid == 0 || tid >= FIRST_TID || tid as i32 == process || !RT.is_started() {
+        return false;
+    }
+    // SAFETY: signal 0 tells whether there is such a thread.
+    unsafe { heddle_core::sys!(l::__NR_tgkill, process, tid, 0) == 0 }
 }
 
 /// Whether these are the arguments of a priority-inheritance call about a futex that other processes may use.

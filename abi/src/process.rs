@@ -51,6 +51,31 @@ pub unsafe fn before_raw(shares_memory: bool) {
     }
 }
 
+/// Prepares a raw `clone` of a kernel thread, which the stub makes: it starts on a stack of its own, in the same code.
+///
+/// # Safety
+/// As [`before_raw`].
+pub unsafe fn before_kernel_thread() {
+    // SAFETY: our own record; the caller's.
+    unsafe {
+        (*worker()).child_thread.store(1, Ordering::Relaxed);
+        before_raw(true);
+    }
+}
+
+/// The new kernel thread: it has its creator's GS base, and leaves that before the creator goes on.
+unsafe fn kernel_thread(w: *mut Worker) {
+    // SAFETY: the creator's record, which is never unmapped; its worker waits for the word.
+    unsafe {
+        let mask = (*w).child_mask.load(Ordering::Relaxed);
+        arch::set_worker_pointer(0);
+        // Release: we have read the record. pairs: process.child_thread
+        (*w).child_thread.store(2, Ordering::Release);
+        sys!(l::__NR_futex, (*w).child_thread.as_ptr(), l::FUTEX_WAKE | l::FUTEX_PRIVATE_FLAG, 1, 0, 0, 0);
+        sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &mask as *const _, 0, 8);
+    }
+}
+
 /// After the raw call, in the parent and in the child; called by `entry::after_raw`.
 ///
 /// # Safety
@@ -62,6 +87,17 @@ pub unsafe extern "C" fn after_raw(frame: &mut Frame) {
     unsafe {
         if w.is_null() {
             return;
+        }
+        if (*w).child_thread.load(Ordering::Relaxed) != 0 {
+            if result == 0 {
+                return kernel_thread(w);
+            }
+            // Acquire: the new thread has read what it needs of our record. pairs: process.child_thread
+            while result > 0 && (*w).child_thread.load(Ordering::Acquire) == 1 {
+                let op = l::FUTEX_WAIT | l::FUTEX_PRIVATE_FLAG;
+                sys!(l::__NR_futex, (*w).child_thread.as_ptr(), op, 1, 0, 0, 0);
+            }
+            (*w).child_thread.store(0, Ordering::Relaxed);
         }
         // Relaxed: our own worker's mark, if it is ours. Its other ends are in `before_raw`. pairs: process.forker
         let forked = FORKER.load(Ordering::Relaxed) == w;

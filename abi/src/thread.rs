@@ -201,6 +201,10 @@ unsafe fn last_act(t: *mut u8) {
     }
 }
 
+/// A private option of `prctl`, with itself as the second argument: whether (third argument) the threads that the caller
+/// creates from now on are to be kernel threads. It is what the library crate's kernel mode is made of.
+pub const MAKE_APART: u32 = 0x6865_646c;
+
 /// `prctl`: a thread's name and CLEARTID address are its own; the rest is the kernel's.
 ///
 /// # Safety
@@ -222,6 +226,10 @@ pub unsafe fn prctl(t: *mut Thread, args: [usize; 6]) -> isize {
             }
             linux_raw_sys::prctl::PR_GET_NAME => {
                 *(args[1] as *mut [u8; 16]) = (*t).identity.name();
+                0
+            }
+            MAKE_APART if args[1] == MAKE_APART as usize && args[2] <= 1 => {
+                (*t).apart = args[2] == 1;
                 0
             }
             // The kernel's answer is the worker's: who set that as its own would clear another thread's word at its end.

@@ -64,6 +64,8 @@ pub struct Thread {
     pub stolen_at: u64,
     /// The futex it waited on last.
     pub last_futex: usize,
+    /// The next thread that it creates is to be a kernel thread.
+    pub apart: bool,
     /// Keep the extended vector state when parking (the thread entered through a site that may hold some).
     pub extended: bool,
     /// The frame of the system call that the thread is in, for the ABI layer: where to go on if the call touches memory
@@ -207,6 +209,7 @@ impl Table {
             (*thread).warm_until.store(0, Ordering::Relaxed);
             (*thread).stolen_at = 0;
             (*thread).last_futex = 0;
+            (*thread).apart = false;
             (*thread).extended = false;
             (*thread).recover = 0;
             (*thread).worker.store(core::ptr::null_mut(), Ordering::Relaxed);

@@ -38,6 +38,8 @@ pub struct Worker {
     pub processor: *const Processor,
     /// The signal mask for a child process that shares our memory.
     pub child_mask: AtomicU64,
+    /// A kernel thread that is being created for its thread: 0 none, 1 it has not left this record, 2 it has.
+    pub child_thread: AtomicU32,
     /// The kernel's id of this thread.
     pub tid: AtomicI32,
     /// Lowest address of the stack for signal frames.
