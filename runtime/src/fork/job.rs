@@ -1,0 +1,72 @@
+//! A job: something that may be run by another thread, in the frame of who made it or in a box.
+//!
+//! Its word tells how far it is: *pending*, *waited for* (by its maker, who cannot go on), *done*. The maker's memory may
+//! be gone as soon as the word says done. So who has run it
+//!
+//! 1. tries to go from pending to done, and then touches it no more;
+//! 2. if it is waited for, reads who waits, stores done, and wakes that lane, which is never freed.
+
+use std::cell::UnsafeCell;
+use std::mem::MaybeUninit;
+
+use crate::prim::{AtomicU32, Ordering};
+
+use super::lane::Lane;
+
+const PENDING: u32 = 0;
+const WAITED_FOR: u32 = 1;
+const DONE: u32 = 2;
+
+/// The part of a job that all kinds have; the first field of each.
+#[repr(C)]
+pub struct Job {
+    /// Runs it, given its address, and says that it is done.
+    pub run: unsafe fn(*const Job),
+    word: AtomicU32,
+    /// Who waits; written before the word says so.
+    waiter: UnsafeCell<MaybeUninit<*const Lane>>,
+}
+
+impl Job {
+    /// A pending one.
+    #[inline(always)]
+    pub fn new(run: unsafe fn(*const Job)) -> Self {
+        Self { run, word: AtomicU32::new(PENDING), waiter: UnsafeCell::new(MaybeUninit::uninit()) }
+    }
+
+    /// Says that it is done and wakes who waits.
+    ///
+    /// # Safety
+    /// The caller has run the job and touches it no more.
+    pub unsafe fn finish(job: *const Job) {
+        // SAFETY: until the word says done the maker keeps the job; who waits is written if the word says that somebody does.
+        let waiter = unsafe {
+            // Release: what the job did comes before its maker goes on. Acquire: who waits has told so. pairs: job.done
+            match (*job).word.compare_exchange(PENDING, DONE, Ordering::Release, Ordering::Acquire) {
+                Ok(_) => return,
+                Err(_) => {
+                    let waiter = (*(*job).waiter.get()).assume_init();
+                    // Release: as above. pairs: job.done
+                    (*job).word.store(DONE, Ordering::Release);
+                    waiter
+                }
+            }
+        };
+        // SAFETY: lanes are never freed.
+        unsafe { (*waiter).tell() };
+    }
+
+    /// Whether somebody else has run it to its end.
+    pub fn is_done(&self) -> bool {
+        // Acquire: all that the job did is visible. pairs: job.done
+        self.word.load(Ordering::Acquire) == DONE
+    }
+
+    /// Makes `lane`, the caller's, the one to be told. False: the job is done.
+    pub fn wait_on(&self, lane: &Lane) -> bool {
+        // SAFETY: nobody reads it before the word says that somebody waits.
+        unsafe { (*self.waiter.get()).write(lane) };
+        // Release: the waiter is written. Acquire: all that the job did is visible. pairs: job.done
+        self.word.compare_exchange(PENDING, WAITED_FOR, Ordering::Release, Ordering::Acquire).is_ok()
+    }
+}

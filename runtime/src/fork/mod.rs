@@ -1,0 +1,27 @@
+//! Fork-join: [`join`], [`scope`](crate::scope), loops.
+//!
+//! A fork is an entry in the forking thread's [`lane`](lane::Lane); [`pool`] has the threads that take from the lanes of
+//! others. `docs/design/007-fork-join.md` says what else was tried.
+
+mod job;
+mod lane;
+#[cfg(all(loom, test))]
+mod models;
+
+#[cfg(not(loom))]
+mod join;
+#[cfg(not(loom))]
+mod loops;
+#[cfg(not(loom))]
+mod pool;
+#[cfg(not(loom))]
+mod scope;
+
+#[cfg(not(loom))]
+pub use join::join;
+#[cfg(not(loom))]
+pub use loops::{Chunks, ChunksMut, Parallel, chunks, chunks_mut, for_each, map_reduce};
+#[cfg(not(loom))]
+pub use pool::{Counters, counters};
+#[cfg(not(loom))]
+pub use scope::{Scope, scope};

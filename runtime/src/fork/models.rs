@@ -1,0 +1,210 @@
+//! The lane, the job's word and the helpers' sleep under loom: every interleaving with up to `LOOM_MAX_PREEMPTIONS`
+//! preemptions. `ci/models.sh` runs them.
+//!
+//! Both halves of the asymmetric fence are SeqCst fences here. A wait on a futex is a look and a yield.
+
+use std::sync::Arc;
+
+use loom::cell::UnsafeCell;
+use loom::thread;
+
+use super::job::Job;
+use super::lane::Lane;
+use crate::prim::heavy_fence;
+
+unsafe fn nothing(_: *const Job) {}
+
+/// A job that counts how often it was taken.
+#[repr(C)]
+struct Counted {
+    job: Job,
+    taken: UnsafeCell<u32>,
+}
+
+impl Counted {
+    fn new() -> Self {
+        Self { job: Job::new(nothing), taken: UnsafeCell::new(0) }
+    }
+
+    /// Who takes it has it alone: loom checks the cell.
+    unsafe fn take(job: *const Job) {
+        // SAFETY: models keep their jobs.
+        unsafe { (*job.cast::<Self>()).taken.with_mut(|n| *n += 1) };
+    }
+
+    fn taken(&self) -> u32 {
+        // SAFETY: all threads of the model have ended.
+        self.taken.with(|n| unsafe { *n })
+    }
+}
+
+struct Shared {
+    lane: Lane,
+    jobs: Vec<Counted>,
+}
+// SAFETY: who takes a job has it alone, which is what the models check.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    fn new(jobs: usize) -> Arc<Self> {
+        Arc::new(Self { lane: Lane::new(), jobs: (0..jobs).map(|_| Counted::new()).collect() })
+    }
+
+    fn thief(self: &Arc<Self>, tries: usize) -> thread::JoinHandle<()> {
+        let this = self.clone();
+        thread::spawn(move || {
+            for _ in 0..tries {
+                if let Some(job) = this.lane.steal() {
+                    // SAFETY: we took it.
+                    unsafe { Counted::take(job) };
+                }
+            }
+        })
+    }
+
+    /// The owner: pushes job `i`.
+    fn push(&self, i: usize) -> usize {
+        // SAFETY: the model's first thread is the owner.
+        unsafe {
+            let place = self.lane.push(&raw const self.jobs[i].job);
+            if !self.lane.is_attended(place) {
+                self.lane.make_room();
+                self.lane.unlimit();
+            }
+            place
+        }
+    }
+
+    /// The owner: takes job `i` back if it can.
+    fn pop(&self, i: usize, place: usize) {
+        // SAFETY: as above.
+        unsafe {
+            if self.lane.pop(place) {
+                Counted::take(&raw const self.jobs[i].job);
+            }
+        }
+    }
+
+    fn check(&self) {
+        for job in &self.jobs {
+            assert_eq!(job.taken(), 1);
+        }
+        assert!(self.lane.is_empty());
+    }
+}
+
+#[test]
+fn each_job_is_taken_once() {
+    loom::model(|| {
+        let shared = Shared::new(2);
+        let thief = shared.thief(1);
+        let first = shared.push(0);
+        let second = shared.push(1);
+        shared.pop(1, second);
+        shared.pop(0, first);
+        thief.join().unwrap();
+        shared.check();
+    });
+}
+
+#[test]
+fn a_second_job_in_the_same_place() {
+    loom::model(|| {
+        let shared = Shared::new(2);
+        let thief = shared.thief(1);
+        for i in 0..2 {
+            let place = shared.push(i);
+            shared.pop(i, place);
+        }
+        thief.join().unwrap();
+        shared.check();
+    });
+}
+
+#[test]
+fn two_thieves_and_a_ring_that_grows() {
+    loom::model(|| {
+        let shared = Shared::new(3);
+        let thieves = [shared.thief(1), shared.thief(1)];
+        // One slot is always left free, so the third push doubles the ring of four for the next one.
+        let places: Vec<_> = (0..3).map(|i| shared.push(i)).collect();
+        for i in (0..3).rev() {
+            shared.pop(i, places[i]);
+        }
+        for thief in thieves {
+            thief.join().unwrap();
+        }
+        shared.check();
+    });
+}
+
+#[test]
+fn a_job_from_under_another() {
+    loom::model(|| {
+        let shared = Shared::new(2);
+        let thief = shared.thief(1);
+        let first = shared.push(0);
+        shared.push(1); // of an outer scope
+        shared.pop(0, first);
+        // SAFETY: the owner.
+        if let Some(job) = unsafe { shared.lane.take_above(first, |_| true) } {
+            // SAFETY: we took it.
+            unsafe { Counted::take(job) };
+        }
+        thief.join().unwrap();
+        shared.check();
+    });
+}
+
+#[test]
+fn the_maker_goes_on_when_its_job_is_done() {
+    loom::model(|| {
+        let shared = Shared::new(1);
+        let runner = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let job = &raw const shared.jobs[0].job;
+                // SAFETY: this thread has the job.
+                unsafe {
+                    Counted::take(job);
+                    Job::finish(job);
+                }
+            })
+        };
+        let job = &shared.jobs[0].job;
+        if job.wait_on(&shared.lane) {
+            shared.lane.wait(|| job.is_done());
+        }
+        // Visible, and nobody touches it any more: loom checks the cell.
+        // SAFETY: the job is done.
+        unsafe { Counted::take(job) };
+        assert_eq!(shared.jobs[0].taken(), 2);
+        runner.join().unwrap();
+    });
+}
+
+#[test]
+fn no_job_is_left_while_a_helper_sleeps() {
+    loom::model(|| {
+        let shared = Shared::new(1);
+        // SAFETY: the model's first thread is the owner.
+        unsafe { shared.lane.unlimit() };
+        let helper = {
+            let shared = shared.clone();
+            // `pool::sleep`, up to where it blocks: whether its last look found something.
+            thread::spawn(move || {
+                shared.lane.limit();
+                heavy_fence();
+                !shared.lane.is_empty()
+            })
+        };
+        // `join`, up to the call of a helper. The lane has room for three.
+        // SAFETY: as above.
+        let place = unsafe { shared.lane.push(&raw const shared.jobs[0].job) };
+        let called = !shared.lane.is_attended(place);
+        let found = helper.join().unwrap();
+        assert!(called || found, "the job is left");
+    });
+}

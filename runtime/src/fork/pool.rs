@@ -1,0 +1,311 @@
+//! Lanes of all threads, and the *helpers*: threads that take jobs out of other threads' lanes.
+//!
+//! A helper runs one stolen job at a time, at the bottom of its own stack. When a thread must wait for a job that was
+//! stolen from it, it parks; nothing runs on top of it. Its processor is then another helper's:
+//!
+//! - `active` counts threads that compute: helpers that are awake, and one caller (callers are not known until they wait).
+//!   There are to be as many as workers.
+//! - Who parks takes itself off `active` and has a helper start; who goes on adds itself again. A helper that finds more
+//!   active than workers goes to sleep after its job.
+//! - When there are fewer, each lane has its `limit` set to 0, under the pool's lock. An owner reads that after each push,
+//!   with a light fence between, and *attends*: has a helper start, and raises the limit again when there are enough. A
+//!   helper that falls asleep sets the limits, makes a heavy fence, and looks into all lanes once more. So one of the two
+//!   sees the other (store buffering): no job is left while there are fewer active threads than workers.
+//!
+//! A thread that waits for something else (a lock, a message) inside a job keeps its place among the active ones.
+
+use std::cell::Cell;
+use std::ptr;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::thread;
+
+use super::job::Job;
+use super::lane::Lane;
+use crate::prim::{AtomicPtr, heavy_fence};
+use crate::sync::Mutex;
+use crate::{barrier, futex, start};
+
+/// All lanes that ever were.
+static LANES: AtomicPtr<Lane> = AtomicPtr::new(ptr::null_mut());
+static POOL: Mutex<Pool> = Mutex::new(Pool { active: 1, workers: 0, asleep: Vec::new(), helpers: 0 });
+/// Jobs that were taken from another thread's lane.
+static STOLEN: AtomicUsize = AtomicUsize::new(0);
+static PARKED: AtomicUsize = AtomicUsize::new(0);
+
+struct Pool {
+    active: isize,
+    /// So many may be active; less when no more helpers are to be had.
+    workers: isize,
+    /// Helpers that may be woken.
+    asleep: Vec<&'static Bed>,
+    helpers: usize,
+}
+
+/// Where a helper sleeps.
+struct Bed {
+    /// 1: it may get up.
+    word: AtomicU32,
+}
+
+thread_local! {
+    static LANE: Cell<*const Lane> = const { Cell::new(ptr::null()) };
+    static LEASE: Lease = const { Lease };
+}
+
+/// Gives the lane back when its thread ends.
+struct Lease;
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let lane = LANE.replace(ptr::null());
+        // SAFETY: lanes are never freed.
+        if let Some(lane) = unsafe { lane.as_ref() } {
+            // Release: what we did to it comes before the next owner. pairs: lane.taken
+            lane.taken.store(0, Ordering::Release);
+        }
+    }
+}
+
+/// This thread's lane, if it has one.
+#[inline(always)]
+pub fn lane() -> Option<&'static Lane> {
+    // SAFETY: null or a lane; these are never freed.
+    unsafe { LANE.get().as_ref() }
+}
+
+/// This thread's lane. `None` while the thread ends.
+#[cold]
+#[inline(never)]
+pub fn attach() -> Option<&'static Lane> {
+    if let Some(lane) = lane() {
+        return Some(lane);
+    }
+    LEASE.try_with(|_| ()).ok()?;
+    {
+        let mut pool = POOL.lock();
+        if pool.workers == 0 {
+            barrier::prepare();
+            pool.workers = start::workers() as isize;
+        }
+    }
+    // Its limit is 0 or right: it is one that was used, or new.
+    let lane = unused_lane().unwrap_or_else(new_lane);
+    LANE.set(lane);
+    Some(lane)
+}
+
+/// If there are fewer active threads than workers, owners are to notice at their next push.
+fn ask_for_helpers(pool: &Pool) {
+    if pool.active < pool.workers {
+        lanes().for_each(Lane::limit);
+    }
+}
+
+fn unused_lane() -> Option<&'static Lane> {
+    // Acquire: what its last owner did. pairs: lane.taken
+    lanes().find(|lane| lane.taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok())
+}
+
+fn new_lane() -> &'static Lane {
+    let lane: &'static Lane = Box::leak(Box::new(Lane::new()));
+    let mut first = LANES.load(Ordering::Relaxed);
+    loop {
+        lane.next.store(first, Ordering::Relaxed);
+        // Release: the lane is written. pairs: pool.lanes
+        match LANES.compare_exchange(first, ptr::from_ref(lane).cast_mut(), Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => return lane,
+            Err(now) => first = now,
+        }
+    }
+}
+
+fn lanes() -> impl Iterator<Item = &'static Lane> {
+    // Acquire: the lanes are written. pairs: pool.lanes
+    let mut next = LANES.load(Ordering::Acquire);
+    std::iter::from_fn(move || {
+        // SAFETY: null or a lane; these are never freed.
+        let lane = unsafe { next.as_ref() }?;
+        next = lane.next.load(Ordering::Relaxed);
+        Some(lane)
+    })
+}
+
+/// After a push that found the lane's limit reached.
+///
+/// # Safety
+/// The caller owns the lane.
+#[cold]
+#[inline(never)]
+pub unsafe fn attend(lane: &Lane) {
+    // SAFETY: the caller's.
+    unsafe { lane.make_room() };
+    call_helper();
+    let pool = POOL.lock();
+    if pool.active >= pool.workers {
+        // SAFETY: the caller's.
+        unsafe { lane.unlimit() };
+    }
+}
+
+/// Wakes a helper, or makes one, if there are fewer active threads than workers.
+fn call_helper() {
+    let mut pool = POOL.lock();
+    if pool.active >= pool.workers {
+        return;
+    }
+    pool.active += 1;
+    let Some(bed) = pool.asleep.pop() else {
+        pool.helpers += 1;
+        let number = pool.helpers;
+        drop(pool);
+        if !new_helper(number) {
+            // No memory for another thread: those that there are do it all.
+            let mut pool = POOL.lock();
+            pool.active -= 1;
+            pool.helpers -= 1;
+            pool.workers = pool.active.max(1);
+        }
+        return;
+    };
+    drop(pool);
+    // Release: it has been counted. pairs: pool.bed
+    bed.word.store(1, Ordering::Release);
+    futex::wake(&bed.word, 1);
+}
+
+fn new_helper(number: usize) -> bool {
+    let builder = thread::Builder::new().name(format!("helper {number}")).stack_size(start::helper_stack());
+    crate::thread::spawn_std(builder, help).is_ok()
+}
+
+/// A helper's life.
+fn help() {
+    let Some(lane) = attach() else { return };
+    let bed: &'static Bed = Box::leak(Box::new(Bed { word: AtomicU32::new(0) }));
+    let mut fruitless = 0u32;
+    loop {
+        if let Some(job) = find(lane) {
+            fruitless = 0;
+            // SAFETY: we took the job; its maker waits for it.
+            unsafe { ((*job).run)(job) };
+            // What it left in our lane belongs to scopes of others.
+            // SAFETY: our lane; jobs of scopes live until they have run.
+            while let Some(job) = unsafe { lane.take_above(lane.top().saturating_sub(1), |_| true) } {
+                // SAFETY: as above.
+                unsafe { ((*job).run)(job) };
+            }
+            if too_many() {
+                sleep(bed);
+            }
+            continue;
+        }
+        fruitless += 1;
+        if fruitless < ROUNDS {
+            pause(fruitless);
+        } else {
+            fruitless = 0;
+            sleep(bed);
+        }
+    }
+}
+
+/// Looks that a helper takes before it sleeps: about 50 microseconds.
+const ROUNDS: u32 = 64;
+
+fn pause(round: u32) {
+    if round % 4 == 0 {
+        thread::yield_now();
+    }
+    for _ in 0..16 {
+        std::hint::spin_loop();
+    }
+}
+
+/// Steals a job from any lane but our own.
+fn find(own: &Lane) -> Option<*const Job> {
+    let job = lanes().filter(|lane| !ptr::eq(*lane, own)).find_map(Lane::steal)?;
+    STOLEN.fetch_add(1, Ordering::Relaxed);
+    Some(job)
+}
+
+fn too_many() -> bool {
+    let pool = POOL.lock();
+    pool.active > pool.workers
+}
+
+/// Sleeps until there is work to be had.
+fn sleep(bed: &'static Bed) {
+    bed.word.store(0, Ordering::Relaxed);
+    let crowded = {
+        let mut pool = POOL.lock();
+        pool.active -= 1;
+        pool.asleep.push(bed);
+        ask_for_helpers(&pool);
+        pool.active >= pool.workers
+    };
+    if !crowded {
+        heavy_fence(); // what we asked for comes before our look. pairs: pool.limit
+        if lanes().any(|lane| !lane.is_empty()) {
+            call_helper(); // perhaps ourselves
+        }
+    }
+    // Acquire: who called us has counted us. pairs: pool.bed
+    while bed.word.load(Ordering::Acquire) == 0 {
+        futex::wait(&bed.word, 0);
+    }
+}
+
+/// Parks the caller, whose lane this is, until `done`. Its processor goes to a helper meanwhile.
+#[cold]
+pub fn wait(lane: &Lane, done: impl Fn() -> bool) {
+    PARKED.fetch_add(1, Ordering::Relaxed);
+    {
+        let mut pool = POOL.lock();
+        pool.active -= 1;
+        ask_for_helpers(&pool);
+    }
+    if !done() {
+        call_helper();
+    }
+    lane.wait(done);
+    POOL.lock().active += 1;
+}
+
+/// Turns for which a thread looks whether its job is done before it parks.
+const TURNS: u32 = 32;
+
+/// Waits until a job that was stolen from `lane`, the caller's, is done.
+#[cold]
+#[inline(never)]
+pub fn wait_for(lane: &Lane, job: &Job) {
+    for _ in 0..TURNS {
+        if job.is_done() {
+            return;
+        }
+        std::hint::spin_loop();
+    }
+    if job.wait_on(lane) {
+        wait(lane, || job.is_done());
+    }
+}
+
+/// Figures of the fork-join part since the process began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Jobs that ran on another thread than the one that made them.
+    pub stolen: usize,
+    /// Times a thread parked because it had to wait for such a job.
+    pub parked: usize,
+    /// Helper threads that were made.
+    pub helpers: usize,
+}
+
+/// The figures so far.
+pub fn counters() -> Counters {
+    Counters {
+        stolen: STOLEN.load(Ordering::Relaxed),
+        parked: PARKED.load(Ordering::Relaxed),
+        helpers: POOL.lock().helpers,
+    }
+}

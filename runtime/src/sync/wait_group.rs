@@ -1,0 +1,53 @@
+//! A wait group: a count to wait for the end of.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::futex;
+
+/// Counts things under way; one or more threads wait until there are none.
+#[derive(Debug, Default)]
+pub struct WaitGroup {
+    count: AtomicU32,
+}
+
+impl WaitGroup {
+    /// None under way.
+    pub const fn new() -> Self {
+        Self { count: AtomicU32::new(0) }
+    }
+
+    /// That many more.
+    ///
+    /// # Panics
+    /// If there would be more than `u32::MAX`.
+    pub fn add(&self, more: u32) {
+        let old = self.count.fetch_add(more, Ordering::Relaxed);
+        assert!(old.checked_add(more).is_some(), "too many under way");
+    }
+
+    /// One less.
+    ///
+    /// # Panics
+    /// If there are none.
+    pub fn done(&self) {
+        let word = &raw const self.count;
+        // Release: what was under way comes before those who waited. Acquire: so does what others did. pairs: wait_group.count
+        let old = self.count.fetch_sub(1, Ordering::AcqRel);
+        assert_ne!(old, 0, "none is under way");
+        if old == 1 {
+            futex::wake(word, i32::MAX);
+        }
+    }
+
+    /// Waits until there are none.
+    pub fn wait(&self) {
+        loop {
+            // Acquire: what was under way is visible. pairs: wait_group.count
+            let now = self.count.load(Ordering::Acquire);
+            if now == 0 {
+                return;
+            }
+            futex::wait(&self.count, now);
+        }
+    }
+}
