@@ -31,8 +31,8 @@ pub fn wait_until(word: &AtomicU32, value: u32, deadline: Option<Instant>) -> bo
     let word = std::ptr::from_ref(word);
     let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: a word that outlives the call, and a time or null.
-    unsafe { libc::syscall(libc::SYS_futex, word, op, value, timeout) };
-    true
+    let result = unsafe { libc::syscall(libc::SYS_futex, word, op, value, timeout) };
+    result == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ETIMEDOUT)
 }
 
 /// Waits while the word has this value, until a wake. It may return early.

@@ -108,6 +108,11 @@ impl Lane {
         self.head.load(Ordering::Relaxed) >= self.tail.load(Ordering::Relaxed)
     }
 
+    /// Head and tail, as one look tells.
+    pub fn ends(&self) -> (usize, usize) {
+        (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed))
+    }
+
     /// Adds a job; answers its place. The caller then asks [`Lane::is_attended`].
     ///
     /// # Safety

@@ -12,12 +12,17 @@
 //!   helper that falls asleep sets the limits, makes a heavy fence, and looks into all lanes once more. So one of the two
 //!   sees the other (store buffering): no job is left while there are fewer active threads than workers.
 //!
-//! A thread that waits for something else (a lock, a message) inside a job keeps its place among the active ones.
+//! A thread that waits for something else inside a job (a lock, a message, a device) keeps its place among the active ones.
+//! What it waits for may be the work of a job in its own lane, and no helper may be left to take that. So a *watcher* looks
+//! at all lanes every few milliseconds while there are jobs in any. A lane that has jobs and has not changed since the last
+//! look gets one helper more, which sleeps again after that job. When all lanes are empty the watcher sets the limits,
+//! looks once more, and sleeps until an owner attends.
 
 use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use super::job::Job;
 use super::lane::Lane;
@@ -27,7 +32,10 @@ use crate::{barrier, futex, start};
 
 /// All lanes that ever were.
 static LANES: AtomicPtr<Lane> = AtomicPtr::new(ptr::null_mut());
-static POOL: Mutex<Pool> = Mutex::new(Pool { active: 1, workers: 0, asleep: Vec::new(), helpers: 0 });
+static POOL: Mutex<Pool> =
+    Mutex::new(Pool { active: 1, workers: 0, asleep: Vec::new(), helpers: 0, watcher: Watcher::None });
+/// The watcher sleeps on this while 0.
+static WATCH: AtomicU32 = AtomicU32::new(0);
 /// Jobs that were taken from another thread's lane.
 static STOLEN: AtomicUsize = AtomicUsize::new(0);
 static PARKED: AtomicUsize = AtomicUsize::new(0);
@@ -39,6 +47,14 @@ struct Pool {
     /// Helpers that may be woken.
     asleep: Vec<&'static Bed>,
     helpers: usize,
+    watcher: Watcher,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Watcher {
+    None,
+    Asleep,
+    Awake,
 }
 
 /// Where a helper sleeps.
@@ -139,18 +155,79 @@ fn lanes() -> impl Iterator<Item = &'static Lane> {
 pub unsafe fn attend(lane: &Lane) {
     // SAFETY: the caller's.
     unsafe { lane.make_room() };
-    call_helper();
+    call_helper(false);
+    call_watcher();
     let pool = POOL.lock();
-    if pool.active >= pool.workers {
+    if pool.active >= pool.workers && pool.watcher != Watcher::Asleep {
         // SAFETY: the caller's.
         unsafe { lane.unlimit() };
     }
 }
 
-/// Wakes a helper, or makes one, if there are fewer active threads than workers.
-fn call_helper() {
+fn call_watcher() {
+    let before = {
+        let mut pool = POOL.lock();
+        std::mem::replace(&mut pool.watcher, Watcher::Awake)
+    };
+    match before {
+        Watcher::Awake => {}
+        Watcher::Asleep => {
+            // Release: it is awake, as the pool says. pairs: pool.watch
+            WATCH.store(1, Ordering::Release);
+            futex::wake(&WATCH, 1);
+        }
+        Watcher::None => {
+            let builder = thread::Builder::new().name("watcher".to_string()).stack_size(64 * 1024);
+            // Without one, jobs that wait for each other may wait for ever where there are too few workers.
+            let _ = crate::thread::spawn_std(builder, watch);
+        }
+    }
+}
+
+/// Between two looks of the watcher.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// The watcher's life.
+fn watch() {
+    let mut seen: Vec<(usize, usize)> = Vec::new();
+    loop {
+        thread::sleep(LOOK);
+        let mut stuck = 0;
+        let mut busy = false;
+        for (i, now) in lanes().map(Lane::ends).enumerate() {
+            // New lanes come first in the list, so numbers shift when there is one: then this look tells nothing.
+            let before = seen.get(i).copied();
+            busy |= now.0 < now.1;
+            stuck += usize::from(now.0 < now.1 && before == Some(now));
+        }
+        seen = lanes().map(Lane::ends).collect();
+        if stuck > 0 {
+            call_helper(true);
+        }
+        if busy {
+            continue;
+        }
+        WATCH.store(0, Ordering::Relaxed);
+        {
+            let mut pool = POOL.lock();
+            pool.watcher = Watcher::Asleep;
+            lanes().for_each(Lane::limit);
+        }
+        heavy_fence(); // what we asked for comes before our look. pairs: pool.limit
+        if lanes().any(|lane| !lane.is_empty()) {
+            call_watcher(); // ourselves
+        }
+        // Acquire: the pool says that we are awake. pairs: pool.watch
+        while WATCH.load(Ordering::Acquire) == 0 {
+            futex::wait(&WATCH, 0);
+        }
+    }
+}
+
+/// Wakes a helper, or makes one, if there are fewer active threads than workers, or `anyway`.
+fn call_helper(anyway: bool) {
     let mut pool = POOL.lock();
-    if pool.active >= pool.workers {
+    if pool.active >= pool.workers && !anyway {
         return;
     }
     pool.active += 1;
@@ -163,7 +240,9 @@ fn call_helper() {
             let mut pool = POOL.lock();
             pool.active -= 1;
             pool.helpers -= 1;
-            pool.workers = pool.active.max(1);
+            if !anyway {
+                pool.workers = pool.active.max(1);
+            }
         }
         return;
     };
@@ -246,7 +325,7 @@ fn sleep(bed: &'static Bed) {
     if !crowded {
         heavy_fence(); // what we asked for comes before our look. pairs: pool.limit
         if lanes().any(|lane| !lane.is_empty()) {
-            call_helper(); // perhaps ourselves
+            call_helper(false); // perhaps ourselves
         }
     }
     // Acquire: who called us has counted us. pairs: pool.bed
@@ -265,7 +344,7 @@ pub fn wait(lane: &Lane, done: impl Fn() -> bool) {
         ask_for_helpers(&pool);
     }
     if !done() {
-        call_helper();
+        call_helper(false);
     }
     lane.wait(done);
     POOL.lock().active += 1;

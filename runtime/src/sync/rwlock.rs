@@ -108,7 +108,7 @@ impl<T: ?Sized> RwLock<T> {
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         // Acquire: what the last holders did is visible. pairs: rwlock.state
         let got = self.state.compare_exchange(0, WRITTEN, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        got.then_some(RwLockWriteGuard { lock: self, not_send: PhantomData })
+        got.then(|| RwLockWriteGuard { lock: self, not_send: PhantomData })
     }
 
     #[cold]
