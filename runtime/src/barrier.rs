@@ -41,7 +41,7 @@ pub fn prepare() {
 
 /// A full fence on all CPUs that run threads of this process.
 pub fn heavy() {
-    // SeqCst: on this CPU, and for the compiler. pairs: prim.light
+    // SeqCst: on this CPU, and for the compiler; what it orders is said where it is used.
     fence(Ordering::SeqCst);
     if has_membarrier() && membarrier(PRIVATE_EXPEDITED) == 0 {
         return;

@@ -16,7 +16,7 @@ impl Node {
         // 400 at the root; then 8 with a chance of 0.1245, so that each has a little less than one on average.
         if self.depth == 0 {
             400
-        } else if self.hash % 10_000 < 1_245 {
+        } else if self.hash % 10_000 < 1_249 {
             CHILDREN
         } else {
             0

@@ -292,7 +292,7 @@ fn help() {
 const ROUNDS: u32 = 64;
 
 fn pause(round: u32) {
-    if round % 4 == 0 {
+    if round.is_multiple_of(4) {
         thread::yield_now();
     }
     for _ in 0..16 {

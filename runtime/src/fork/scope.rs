@@ -34,7 +34,7 @@ impl State {
         // SAFETY: the caller is still counted.
         unsafe {
             let owner = (*state).owner;
-            // Release: what it did comes before the scope's end. Acquire: so does what others did. pairs: scope.unfinished
+            // AcqRel: what it and the others did comes before the scope's end. pairs: scope.unfinished
             if (*state).unfinished.fetch_sub(1, Ordering::AcqRel) == 1
                 && let Some(owner) = owner
             {

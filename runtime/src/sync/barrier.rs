@@ -22,7 +22,7 @@ impl Barrier {
     pub fn wait(&self) -> bool {
         // Acquire: the last round has ended. pairs: barrier.round
         let round = self.round.load(Ordering::Acquire);
-        // AcqRel: what each did before comes before what all do after. pairs: barrier.come
+        // AcqRel: what each did before comes before what all do after.
         if self.come.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
             // Nobody of this round comes again before the round has changed.
             self.come.store(0, Ordering::Relaxed);

@@ -31,7 +31,7 @@ impl WaitGroup {
     /// If there are none.
     pub fn done(&self) {
         let word = &raw const self.count;
-        // Release: what was under way comes before those who waited. Acquire: so does what others did. pairs: wait_group.count
+        // AcqRel: what was under way, here and elsewhere, comes before those who waited. pairs: wait_group.count
         let old = self.count.fetch_sub(1, Ordering::AcqRel);
         assert_ne!(old, 0, "none is under way");
         if old == 1 {

@@ -29,7 +29,7 @@ fn result_and_panic() {
     std::panic::set_hook(Box::new(|_| {}));
     let panic = spawn(|| panic!("torn")).join();
     std::panic::set_hook(hook);
-    assert_eq!(*panic.map(|()| ()).unwrap_err().downcast_ref::<&str>().unwrap(), "torn");
+    assert_eq!(*panic.unwrap_err().downcast_ref::<&str>().unwrap(), "torn");
 }
 
 fn names_and_stacks() {
