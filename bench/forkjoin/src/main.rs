@@ -1,9 +1,10 @@
 //! Fork-join beside its rivals, all in one process and in turn: nanoseconds per fork of `fib` without a cutoff, and tree
-//! search with one task per node.
+//! search with one task per node. Then threads and locks.
 //!
 //! `forkjoin [WORKERS] [ROUNDS]`. Overhead per fork = (workers x time - sequential time) / forks.
 
 mod fib;
+mod threads;
 mod tree;
 
 use std::time::Instant;
@@ -79,4 +80,5 @@ fn main() {
         println!("  {name:12} {:7.2}", nodes as f64 / time / 1e6);
     }
     println!("{:?}", heddle::counters());
+    threads::print(rounds);
 }

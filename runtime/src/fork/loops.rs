@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::join::join;
-use super::pool;
+use super::pool::{self, ticks};
 
 /// Something whose items a loop can work through in parts: ranges of integers, slices, and [`chunks`] of slices.
 pub trait Parallel: Send + Sized {
@@ -159,11 +159,6 @@ impl<'a, T: Send> Parallel for ChunksMut<'a, T> {
 /// Ticks of the CPU's counter that a block should take at least: a few microseconds.
 const BLOCK_TICKS: u64 = 10_000;
 const LARGEST_BLOCK: usize = 1 << 20;
-
-fn ticks() -> u64 {
-    // SAFETY: every x86-64 CPU that Heddle runs on has the instruction.
-    unsafe { std::arch::x86_64::_rdtsc() }
-}
 
 /// Whether what this thread had to offer has been taken.
 fn is_wanted() -> bool {
