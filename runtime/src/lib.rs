@@ -8,7 +8,7 @@
 //! thread.join().unwrap();
 //! ```
 //!
-//! Heddle runs threads on a few kernel threads, its workers. When it starts ([`start`], or the first use of what needs it)
+//! Heddle runs threads on a few kernel threads, its workers. When it starts ([`start()`], or the first use of what needs it)
 //! it rewrites the `syscall` instructions of the libraries in the process, so that a thread that waits, in whatever library,
 //! leaves its worker to others. [`spawn`] is safe because each thread keeps its own libc identity: it is a thread of `std`
 //! in every respect.
@@ -16,7 +16,7 @@
 //! Where user threads are not to be had (the process has made threads already, the system forbids changing code) everything
 //! here works on kernel threads; [`mode`] tells. Under `heddle run` they are there from the beginning.
 //!
-//! - [`join`], [`scope`], [`for_each`], [`map_reduce`]: fork-join. Nothing is allocated and no stack is switched unless
+//! - [`join()`], [`scope()`], [`for_each`], [`map_reduce`]: fork-join. Nothing is allocated and no stack is switched unless
 //!   another thread has time; a thread that waits runs nothing else on its stack.
 //! - [`spawn`], [`Builder`]: threads, on user or kernel threads.
 //! - [`sync`]: locks and their kin.

@@ -16,7 +16,7 @@ pub enum Mode {
     Kernel,
 }
 
-/// How to start; see [`start`].
+/// How to start; see [`start()`].
 #[derive(Clone, Debug)]
 #[must_use = "options do nothing until `start` gets them"]
 pub struct Options {

@@ -1,4 +1,4 @@
-//! Fork-join: [`join`], [`scope`](crate::scope), loops.
+//! Fork-join: [`join()`], [`scope()`], loops.
 //!
 //! A fork is an entry in the forking thread's [`lane`](lane::Lane); [`pool`] has the threads that take from the lanes of
 //! others. `docs/design/007-fork-join.md` says what else was tried.
