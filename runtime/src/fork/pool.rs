@@ -15,7 +15,9 @@
 //! A thread that waits for something else inside a job (a lock, a message, a device) keeps its place among the active ones.
 //! What it waits for may be the work of a job in its own lane, and no helper may be left to take that. So a *watcher* looks
 //! at all lanes every few milliseconds while there are jobs in any. A lane that has jobs and has not changed since the last
-//! look gets one helper more, which sleeps again after that job. When all lanes are empty the watcher sets the limits,
+//! look gets one helper more, which sleeps again after that job: at once if the process has hardly used a CPU meanwhile,
+//! and otherwise, since jobs that compute for long look the same, after a time that doubles with each that there is beyond
+//! the workers. When all lanes are empty the watcher sets the limits,
 //! looks once more, and sleeps until an owner attends.
 
 use std::cell::Cell;
@@ -187,11 +189,22 @@ fn call_watcher() {
 /// Between two looks of the watcher.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// CPU time that the process has used.
+fn cpu_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes the local.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
 /// The watcher's life.
 fn watch() {
     let mut seen: Vec<(usize, usize)> = Vec::new();
+    let (mut used, mut patience) = (cpu_time(), 0u32);
     loop {
         thread::sleep(LOOK);
+        let before = std::mem::replace(&mut used, cpu_time());
+        let is_idle = used.saturating_sub(before) < LOOK / 10;
         let mut stuck = 0;
         let mut busy = false;
         for (i, now) in lanes().map(Lane::ends).enumerate() {
@@ -202,7 +215,17 @@ fn watch() {
         }
         seen = lanes().map(Lane::ends).collect();
         if stuck > 0 {
-            call_helper(true);
+            patience += 1;
+            let beyond = {
+                let pool = POOL.lock();
+                (pool.active - pool.workers).clamp(0, 10)
+            };
+            if is_idle || patience >= 1 << beyond {
+                patience = 0;
+                call_helper(true);
+            }
+        } else {
+            patience = 0;
         }
         if busy {
             continue;

@@ -36,6 +36,8 @@ super::tests![
     order_is_kept,
     pieces,
     items_that_take_long,
+    items_that_compute_long_need_few_threads,
+    an_idle_process_uses_no_cpu,
 ];
 
 fn fib(n: u32) -> u64 {
@@ -450,4 +452,32 @@ fn items_that_take_long() {
         seen.lock().insert(i);
     });
     assert_eq!(seen.into_inner().len(), 20);
+}
+
+/// Jobs that lie still because all processors compute are not for more threads to take.
+fn items_that_compute_long_need_few_threads() {
+    let before = heddle::counters().helpers;
+    for_each(0..20, |_| {
+        let start = std::time::Instant::now();
+        while start.elapsed() < Duration::from_millis(20) {
+            std::hint::spin_loop();
+        }
+    });
+    let made = heddle::counters().helpers - before;
+    assert!(made <= 12, "{made} helpers were made");
+}
+
+fn an_idle_process_uses_no_cpu() {
+    fn used() -> Duration {
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+        let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+        Duration::from_millis(ticks * 10)
+    }
+    assert_eq!(fib(20), 6765);
+    heddle::sleep(Duration::from_millis(100)); // helpers and watcher go to sleep
+    let before = used();
+    heddle::sleep(Duration::from_millis(400));
+    let used = used() - before;
+    assert!(used <= Duration::from_millis(40), "{used:?} of CPU time while everything sleeps");
 }
