@@ -1,7 +1,7 @@
 //! Fork-join: [`join()`], [`scope()`], loops.
 //!
 //! A fork is an entry in the forking thread's [`lane`](lane::Lane); [`pool`] has the threads that take from the lanes of
-//! others. `docs/design/007-fork-join.md` says what else was tried.
+//! others. `docs/design/008-fork-join.md` says what else was tried.
 
 mod job;
 mod lane;
