@@ -35,7 +35,7 @@ pub struct LoadArguments {
 /// The process has one thread; called once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn heddle_image_load(arguments: &LoadArguments) -> *const c_char {
-    let settings = Settings { workers: arguments.workers, slice_ms: arguments.slice_ms, stats: false };
+    let settings = Settings { workers: arguments.workers, slice_ms: arguments.slice_ms, ..Settings::default() };
     let auxiliary = Auxiliary { vdso: arguments.vdso, loader: arguments.loader, hwcap2: arguments.hwcap2 };
     static mut WHY: [u8; 128] = [0; 128];
     // SAFETY: the caller's; the text is written by the only call.
