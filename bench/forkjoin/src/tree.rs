@@ -13,9 +13,9 @@ impl Node {
     pub const ROOT: Self = Self { hash: 42, depth: 0 };
 
     fn children(&self) -> u64 {
-        // 400 at the root; then 8 with a chance of 0.1245, so that each has a little less than one on average.
+        // 4000 at the root; then 8 with a chance of 0.1245, so that each has a little less than one on average.
         if self.depth == 0 {
-            400
+            4000
         } else if self.hash % 10_000 < 1_249 {
             CHILDREN
         } else {

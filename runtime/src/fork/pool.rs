@@ -318,10 +318,10 @@ fn help() {
     }
 }
 
-/// Ticks of the CPU's counter below which a job was hardly worth its theft: some 15 microseconds.
-const SMALL: u64 = 40_000;
+/// Ticks of the CPU's counter below which a job was hardly worth its theft: a few microseconds.
+const SMALL: u64 = 10_000;
 /// So many small jobs in a row make the pause before the next theft as long as it gets.
-const MOST_SMALL: u32 = 8;
+const MOST_SMALL: u32 = 4;
 /// Looks that the pause is longer for each.
 const PAUSES: u32 = 8;
 

@@ -80,27 +80,37 @@ impl<T: ?Sized> Mutex<T> {
 
     #[cold]
     fn lock_slowly(&self, deadline: Option<Instant>) -> bool {
-        let mut turns = 0;
-        loop {
-            let now = self.word.load(Ordering::Relaxed);
+        let mut now = self.look();
+        if now == FREE {
             // Acquire: as in `lock`. pairs: mutex.word
-            if now == FREE && self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            match self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(other) => now = other,
+            }
+        }
+        loop {
+            // From here on the word says that somebody waits, also when we have it: there may be others.
+            // Acquire: as in `lock`. pairs: mutex.word
+            if now != WAITED_FOR && self.word.swap(WAITED_FOR, Ordering::Acquire) == FREE {
                 return true;
             }
-            if now == WAITED_FOR || turns == TURNS {
-                break;
-            }
-            turns += 1;
-            std::hint::spin_loop();
-        }
-        // From here on the word says that somebody waits, also when we have it: there may be others.
-        // Acquire: as in `lock`. pairs: mutex.word
-        while self.word.swap(WAITED_FOR, Ordering::Acquire) != FREE {
             if !futex::wait_until(&self.word, WAITED_FOR, deadline) {
                 return false;
             }
+            now = self.look();
         }
-        true
+    }
+
+    /// Looks for a moment whether it is freed, unless others are parked already.
+    fn look(&self) -> u32 {
+        for _ in 0..TURNS {
+            let now = self.word.load(Ordering::Relaxed);
+            if now != HELD {
+                return now;
+            }
+            std::hint::spin_loop();
+        }
+        self.word.load(Ordering::Relaxed)
     }
 
     #[inline]
