@@ -64,6 +64,10 @@ pub struct Thread {
     pub stolen_at: u64,
     /// The futex it waited on last.
     pub last_futex: usize,
+    /// Where it was when it was preempted last, and how often in a row that was close by.
+    pub preempted_at: usize,
+    /// See `preempted_at`; the monitor reads it.
+    pub spins: AtomicU32,
     /// The next thread that it creates is to be a kernel thread.
     pub apart: bool,
     /// Keep the extended vector state when parking (the thread entered through a site that may hold some).
@@ -125,6 +129,25 @@ pub struct Table {
 impl Default for Table {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl Thread {
+    /// The thread was preempted at `pc`. Who is found in a few instructions again and again spins for others.
+    pub fn note_preempted(&mut self, pc: usize) {
+        const CLOSE: usize = 256;
+        if self.preempted_at.abs_diff(pc) < CLOSE {
+            self.spins.store(self.spins.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
+        } else {
+            self.spins.store(0, Ordering::Relaxed);
+        }
+        self.preempted_at = pc;
+    }
+
+    /// Whether it was found spinning. Others ask too, about a thread that may have ended.
+    pub fn spins(&self) -> bool {
+        const ENOUGH: u32 = 4;
+        self.spins.load(Ordering::Relaxed) >= ENOUGH
     }
 }
 
@@ -209,6 +232,7 @@ impl Table {
             (*thread).warm_until.store(0, Ordering::Relaxed);
             (*thread).stolen_at = 0;
             (*thread).last_futex = 0;
+            (*thread).spins.store(0, Ordering::Relaxed);
             (*thread).apart = false;
             (*thread).extended = false;
             (*thread).recover = 0;

@@ -387,7 +387,11 @@ unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UC
         }
         if signal == KICK {
             let due = (*t).attention.load(Ordering::Relaxed);
-            if due || PREEMPT.load(Ordering::Relaxed) {
+            let preempted = PREEMPT.load(Ordering::Relaxed);
+            if preempted {
+                (*t).note_preempted((*context).regs.rip as usize);
+            }
+            if due || preempted {
                 redirect(t, &mut *context, false, due);
             }
             return;
