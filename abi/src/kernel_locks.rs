@@ -7,6 +7,7 @@
 use crate::dispatch::{blocking, blocking_for_long};
 use crate::entry::Frame;
 use crate::fd;
+use crate::signal;
 use crate::wait::{e, fail};
 use heddle_core::sched;
 use heddle_core::sys::{linux as l, syscall6};
@@ -32,18 +33,17 @@ struct Operation {
 pub unsafe fn call(frame: &mut Frame, number: u32, args: [usize; 6], restartable: bool) -> isize {
     // SAFETY: the caller's.
     unsafe {
-        match without_waiting(number, args) {
-            Some(r) => r,
-            None if number == l::__NR_mq_timedsend || number == l::__NR_mq_timedreceive => {
+        let at_once = match number {
+            l::__NR_mq_timedsend | l::__NR_mq_timedreceive => {
                 let events = if number == l::__NR_mq_timedsend { l::POLLOUT } else { l::POLLIN };
-                if fd::is_ready(args[0] as i32, events) {
-                    blocking(frame, number as usize, args, restartable)
-                } else {
-                    blocking_for_long(frame, number as usize, args, restartable)
-                }
+                fd::is_ready(args[0] as i32, events).then(|| blocking(frame, number as usize, args, restartable))
             }
-            None => blocking_for_long(frame, number as usize, args, restartable),
-        }
+            _ => without_waiting(number, args),
+        };
+        let Some(r) = at_once else { return blocking_for_long(frame, number as usize, args, restartable) };
+        // What it found may have been left by another process that sent a signal before.
+        signal::kernel::collect();
+        r
     }
 }
 

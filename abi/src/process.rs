@@ -237,6 +237,7 @@ pub unsafe fn wait(frame: &mut Frame, number: u32, args: [usize; 6], id: i32, op
                 a[2] |= no_hang;
                 let r = sys::syscall6(number as usize, a);
                 if r != 0 {
+                    signal::kernel::collect();
                     return r;
                 }
             } else {
