@@ -93,11 +93,7 @@ unsafe fn outside(frame: &mut Frame) -> usize {
     let result = unsafe {
         match frame.rax as u32 {
             l::__NR_clone | l::__NR_clone3 if !RT.is_started() => {
-                let wanted = match frame.rax as u32 {
-                    l::__NR_clone => Some(CloneArgs::of_clone(args)),
-                    _ => CloneArgs::of_clone3(args),
-                };
-                match wanted {
+                match CloneArgs::of_call(frame.rax as u32, args) {
                     Some(a) if a.is_ordinary_thread() => match start::start() {
                         // From here on this is a user thread inside the core.
                         Ok(t) => return finish(frame, t),
@@ -107,11 +103,8 @@ unsafe fn outside(frame: &mut Frame) -> usize {
                 }
             }
             l::__NR_clone | l::__NR_clone3 => {
-                let wanted = match frame.rax as u32 {
-                    l::__NR_clone => Some(CloneArgs::of_clone(args)),
-                    _ => CloneArgs::of_clone3(args),
-                };
                 // A kernel thread makes kernel threads. The stack may be one that glibc kept from a user thread.
+                let wanted = CloneArgs::of_call(frame.rax as u32, args);
                 if let Some(a) = wanted.filter(CloneArgs::is_ordinary_thread) {
                     memory::stack_in_use(a.stack as usize);
                 }
@@ -205,11 +198,7 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
             l::__NR_epoll_wait | l::__NR_epoll_pwait | l::__NR_epoll_pwait2 => poll::epoll_wait(frame, number, args),
 
             l::__NR_clone | l::__NR_clone3 => {
-                let wanted = match number {
-                    l::__NR_clone => Some(CloneArgs::of_clone(args)),
-                    _ => CloneArgs::of_clone3(args),
-                };
-                match wanted {
+                match CloneArgs::of_call(number, args) {
                     Some(a) if a.is_ordinary_thread() && (*t).apart => {
                         memory::stack_in_use(a.stack as usize);
                         process::before_kernel_thread();

@@ -29,7 +29,7 @@ pub struct CloneArgs {
 
 impl CloneArgs {
     /// From the arguments of `clone(2)`: there `stack` is the top.
-    pub fn of_clone(args: [usize; 6]) -> Self {
+    fn of_clone(args: [usize; 6]) -> Self {
         let [flags, stack, parent_tid, child_tid, tls, _] = args;
         Self {
             flags: flags as u64 & !0xff,
@@ -43,11 +43,23 @@ impl CloneArgs {
         }
     }
 
+    /// From those of `clone` or `clone3`, whichever `number` is. `None`: the kernel should judge them.
+    ///
+    /// # Safety
+    /// The program's arguments.
+    pub unsafe fn of_call(number: u32, args: [usize; 6]) -> Option<Self> {
+        match number {
+            l::__NR_clone => Some(Self::of_clone(args)),
+            // SAFETY: the caller's.
+            _ => unsafe { Self::of_clone3(args) },
+        }
+    }
+
     /// From the arguments of `clone3(2)`. `None`: the kernel should judge them.
     ///
     /// # Safety
     /// The program's arguments.
-    pub unsafe fn of_clone3(args: [usize; 6]) -> Option<Self> {
+    unsafe fn of_clone3(args: [usize; 6]) -> Option<Self> {
         if args[0] == 0 || args[1] < 64 || args[1] > 4096 {
             return None;
         }

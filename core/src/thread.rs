@@ -232,6 +232,7 @@ impl Table {
             (*thread).warm_until.store(0, Ordering::Relaxed);
             (*thread).stolen_at = 0;
             (*thread).last_futex = 0;
+            (*thread).preempted_at = 0;
             (*thread).spins.store(0, Ordering::Relaxed);
             (*thread).apart = false;
             (*thread).extended = false;
