@@ -12,6 +12,7 @@ compile_error!(
 
 #[macro_use]
 pub mod sys;
+pub mod fresh;
 pub mod lock;
 pub mod park;
 pub mod prim;

@@ -41,6 +41,18 @@ const REASON: u64 = 0xff;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ticket(u64);
 
+impl Ticket {
+    /// As a word, for those who cannot be told under a lock.
+    pub fn word(self) -> u64 {
+        self.0
+    }
+
+    /// From [`Ticket::word`].
+    pub fn from_word(word: u64) -> Self {
+        Self(word)
+    }
+}
+
 /// The word.
 pub struct ParkWord(AtomicU64);
 

@@ -41,6 +41,8 @@ pub enum State {
     SigWait = 5,
     /// Waits for a child process.
     Child = 6,
+    /// Its function has returned; it waits for another (`sched::rest`).
+    Resting = 7,
 }
 
 /// A user thread.
@@ -68,6 +70,12 @@ pub struct Thread {
     pub preempted_at: usize,
     /// See `preempted_at`; the monitor reads it.
     pub spins: AtomicU32,
+    /// The library's record of it; 0: it has none. See the ABI layer's `kept`.
+    pub slot: usize,
+    /// That of the next thread that it creates.
+    pub next_slot: usize,
+    /// The wait of a thread that waits for another's end, as a word.
+    pub join_wait: AtomicU64,
     /// The next thread that it creates is to be a kernel thread.
     pub apart: bool,
     /// Keep the extended vector state when parking (the thread entered through a site that may hold some).
@@ -234,6 +242,8 @@ impl Table {
             (*thread).last_futex = 0;
             (*thread).preempted_at = 0;
             (*thread).spins.store(0, Ordering::Relaxed);
+            (*thread).slot = 0;
+            (*thread).next_slot = 0;
             (*thread).apart = false;
             (*thread).extended = false;
             (*thread).recover = 0;
@@ -290,12 +300,12 @@ impl Table {
         ok.then_some(t)
     }
 
-    /// The first live thread at or behind a place in the table, and its place.
+    /// The first live thread at or behind a place in the table that does not rest, and its place.
     pub fn from_place(&self, place: u32) -> Option<(u32, *mut Thread)> {
         (place..self.high.load(Ordering::Relaxed))
             .map(|i| (i, self.block(i)))
             // SAFETY: blocks below `high` are initialised.
-            .find(|&(_, t)| unsafe { (*t).is_live() })
+            .find(|&(_, t)| unsafe { (*t).is_live() && (*t).state.load(Ordering::Relaxed) != State::Resting as u8 })
     }
 
     /// Calls `f` for each live thread until it returns false. Threads come and go meanwhile.

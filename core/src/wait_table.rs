@@ -17,10 +17,22 @@
 //! locking it.
 
 use crate::lock::{Guard, SpinLock};
+#[cfg(not(loom))]
+use crate::prim::AtomicU64;
 use crate::prim::{AtomicPtr, AtomicU32, Ordering, fence_after_rmw};
 
-/// Number of buckets; few under loom.
-pub const BUCKETS: usize = if cfg!(loom) { 2 } else { 4096 };
+/// Number of buckets: of a million waiters fifteen are in each. Fewer in tests, which have tables on their stacks, and under
+/// loom.
+pub const BUCKETS: usize = if cfg!(loom) {
+    2
+} else if cfg!(test) {
+    1 << 12
+} else {
+    1 << 16
+};
+/// Buckets of one page.
+#[cfg(not(loom))]
+const PAGE: usize = 4096 / size_of::<Bucket<()>>();
 
 /// What the wait table asks of whatever can wait.
 pub trait Wakeable: Copy {
@@ -73,6 +85,10 @@ pub struct Bucket<W> {
 /// The table.
 pub struct WaitTable<W> {
     buckets: [Bucket<W>; BUCKETS],
+    /// A bit for each page of buckets of which one has ever been locked: a forked child resets those, and does not touch the
+    /// others, most of which are not even there.
+    #[cfg(not(loom))]
+    used: [AtomicU64; BUCKETS / PAGE / 64],
 }
 
 /// Waiters to be made runnable once the locks are released.
@@ -125,6 +141,7 @@ impl<W: Wakeable> WaitTable<W> {
                     count: AtomicU32::new(0),
                 }
             }; BUCKETS],
+            used: [const { AtomicU64::new(0) }; BUCKETS / PAGE / 64],
         }
     }
     /// An empty table.
@@ -139,9 +156,23 @@ impl<W: Wakeable> WaitTable<W> {
     }
 
     #[inline]
-    fn bucket(&self, key: usize) -> &Bucket<W> {
+    fn index(key: usize) -> usize {
         let h = (key >> 2).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        &self.buckets[(h >> 40) % BUCKETS]
+        (h >> 40) % BUCKETS
+    }
+
+    /// The bucket of a key, to be locked.
+    #[inline]
+    fn bucket(&self, key: usize) -> &Bucket<W> {
+        let i = Self::index(key);
+        #[cfg(not(loom))]
+        {
+            let (word, bit) = (&self.used[i / PAGE / 64], 1 << (i / PAGE % 64));
+            if word.load(Ordering::Relaxed) & bit == 0 {
+                word.fetch_or(bit, Ordering::Relaxed);
+            }
+        }
+        &self.buckets[i]
     }
 
     /// Links `waiter` to `key` if `still(…)` is true under the lock. Returns whether it did.
@@ -197,7 +228,8 @@ impl<W: Wakeable> WaitTable<W> {
 
     /// Wakes up to `limit` waiters of `key` that share a bit with `bits`, oldest first. Returns how many.
     pub fn wake(&self, key: usize, limit: usize, bits: u32) -> usize {
-        let bucket = self.bucket(key);
+        // Who is counted there has used it.
+        let bucket = &self.buckets[Self::index(key)];
         // SeqCst: orders the caller's change of the word before this read of the count. pairs: wait.count
         crate::prim::fence(Ordering::SeqCst);
         if bucket.count.load(Ordering::Relaxed) == 0 {
@@ -355,8 +387,11 @@ impl<W: Wakeable> WaitTable<W> {
     /// # Safety
     /// The caller is the only thread and waits on nothing.
     pub unsafe fn reset(&self) {
-        for b in &self.buckets {
-            // Buckets never used are left untouched (their pages are not even there).
+        #[cfg(not(loom))]
+        let used = |i: usize| self.used[i / PAGE / 64].load(Ordering::Relaxed) & 1 << (i / PAGE % 64) != 0;
+        #[cfg(loom)]
+        let used = |_: usize| true;
+        for (_, b) in self.buckets.iter().enumerate().filter(|&(i, _)| used(i)) {
             if b.count.load(Ordering::Relaxed) != 0 {
                 // SAFETY: the caller's.
                 unsafe { b.list.force_unlock() };

@@ -11,7 +11,9 @@
 #![allow(clippy::arc_with_non_send_sync)] // loom's threads share one kernel thread, and its cells are checked, not Sync
 
 mod exit;
+mod fresh;
 mod hand_off;
+mod join;
 mod lock;
 mod monitor;
 mod park;

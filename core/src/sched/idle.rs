@@ -152,7 +152,8 @@ impl Sleepers {
 impl Runtime {
     /// Whether there is a runnable thread beyond the one that each queue's own worker is about to run.
     fn any_runnable_twice(&self) -> bool {
-        self.inject_len.load(Ordering::Relaxed) != 0 || self.processors().iter().any(|p| p.queue.len() > 1)
+        self.inject_len.load(Ordering::Relaxed) != 0
+            || self.processors().iter().any(|p| p.queue.len() + p.fresh.len() > 1)
     }
 
     /// Takes threads from another processor. A single queued thread is probably the partner of the thread that runs there
@@ -164,7 +165,7 @@ impl Runtime {
         let mut unripe = false;
         for i in 0..others.len() {
             let victim = &others[(start + i) % others.len()];
-            if core::ptr::eq(victim, p) || victim.queue.is_empty() {
+            if core::ptr::eq(victim, p) || victim.queue.is_empty() && victim.fresh.is_empty() {
                 continue;
             }
             let now = ticks();
@@ -174,8 +175,8 @@ impl Runtime {
                 unripe = true;
                 continue;
             }
-            if victim.queue.len() < 2 {
-                let taken = victim.queue.taken();
+            if victim.queue.len() + victim.fresh.len() < 2 {
+                let taken = victim.queue.taken().wrapping_add(victim.fresh.taken());
                 if victim.watched.load(Ordering::Relaxed) != taken {
                     victim.watched.store(taken, Ordering::Relaxed);
                     victim.watched_since.store(now, Ordering::Relaxed);
@@ -185,7 +186,7 @@ impl Runtime {
                     continue;
                 }
             }
-            if let Some(t) = victim.queue.steal_into(&p.queue) {
+            if let Some(t) = victim.queue.steal_into(&p.queue).or_else(|| self.steal_fresh(victim, p)) {
                 // SAFETY: taken out of the queue: ours until it runs.
                 unsafe { (*t).stolen_at = now };
                 p.counters.steals.add(1);
@@ -193,6 +194,16 @@ impl Runtime {
             }
         }
         Err(unripe)
+    }
+
+    /// Takes new threads from another processor: one, and others into the ring of `p`, which has run dry.
+    fn steal_fresh(&self, victim: &Processor, p: &Processor) -> Option<*mut crate::thread::Thread> {
+        victim.fresh.steal(|t| {
+            if p.queue.push(t).is_err() {
+                // SAFETY: taken out of the queue; runnable.
+                unsafe { self.inject(t, false) };
+            }
+        })
     }
 
     /// The caller's queue is empty: searches, polls for a while, sleeps; returns when there may be something in the
@@ -285,7 +296,7 @@ impl Runtime {
     /// One sleep. `Ok`: whether a message ended it. `Err`: there was work, some of which the caller perhaps took.
     unsafe fn sleep_once(&self, p: &Processor) -> Result<bool, Option<*mut crate::thread::Thread>> {
         let s = &self.sleepers;
-        if !s.marks.fall_asleep(|| !p.queue.is_empty() || self.any_runnable_twice()) {
+        if !s.marks.fall_asleep(|| p.has_work() || self.any_runnable_twice()) {
             // The monitor may have counted us.
             self.monitor.worker_wakes();
             let found = self.take_injected(p).or_else(|| self.steal(p).ok());

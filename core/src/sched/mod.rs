@@ -19,13 +19,14 @@ pub use holder::Holder;
 pub use idle::Sleepers;
 pub use monitor::Monitor;
 pub use worker::{
-    SIGNAL_STACK, Worker, blocking, blocking_for_long, current, exit_current, finish_switch, give_way, park, preempt,
-    sched_loop_entry, take_turns, worker, yield_now,
+    SIGNAL_STACK, Worker, blocking, blocking_for_long, current, exit_current, finish_switch, give_turn, give_way,
+    hand_over, park, park_for, preempt, rest, sched_loop_entry, take_turns, worker, yield_now,
 };
 
 use crate::arch::{Context, ticks};
 use crate::clock;
 use crate::counters::{Counters, Sum};
+use crate::fresh::Fresh;
 use crate::lock::SpinLock;
 use crate::park::{Reason, Ticket};
 use crate::reactor::fd::Descriptors;
@@ -45,6 +46,10 @@ pub const MAX_PROCESSORS: usize = 1024;
 pub struct Processor {
     /// Runnable threads.
     pub queue: RunQueue<Thread>,
+    /// Threads that were made runnable by [`launch`] and have not run yet.
+    pub fresh: Fresh<Thread>,
+    /// Threads that rest until they are given something to do; its worker's alone. See [`take_resting`].
+    resting: Resting,
     /// Deadlines of threads that parked here.
     pub timers: Timers,
     /// Whether its worker is inside a system call that may block.
@@ -67,6 +72,9 @@ pub struct Processor {
     pub watched: AtomicU32,
     /// See `watched`.
     pub watched_since: AtomicU64,
+    /// `taken` of `fresh` at the last look, and `arch::ticks` of the first look that found it so (see `worker::overdue`).
+    oldest_fresh: AtomicU32,
+    oldest_since: AtomicU64,
     /// Its number.
     pub index: u32,
     /// What happened here.
@@ -82,6 +90,29 @@ struct Turn {
     since: AtomicU64,
     /// How long it may last, in ticks.
     length: AtomicU64,
+}
+
+/// Threads linked by `next`, the latest first.
+struct Resting {
+    head: AtomicPtr<Thread>,
+    len: AtomicU32,
+}
+
+impl Resting {
+    const fn new() -> Self {
+        Self { head: AtomicPtr::new(core::ptr::null_mut()), len: AtomicU32::new(0) }
+    }
+}
+
+/// Resting threads that one processor keeps.
+const RESTING: u32 = 128;
+
+impl Processor {
+    /// Whether threads wait here to run, as one look tells.
+    #[inline]
+    pub(super) fn has_work(&self) -> bool {
+        !self.queue.is_empty() || !self.fresh.is_empty()
+    }
 }
 
 struct Inject {
@@ -159,6 +190,8 @@ pub struct Runtime {
     spares: SpinLock<*mut Worker>,
     /// Kernel threads made as workers.
     workers: AtomicU32,
+    /// The kernel has what `Fresh` needs.
+    heavy_fences: AtomicBool,
     /// Most workers there may be.
     worker_cap: AtomicU32,
     /// Who sleeps and who searches.
@@ -176,13 +209,17 @@ pub struct Runtime {
     /// Threads parked on descriptors.
     pub descriptors: Descriptors,
     /// Threads parked on addresses.
-    pub futexes: WaitTable<Sleeper>,
+    pub futexes: &'static WaitTable<Sleeper>,
     /// All threads.
     pub threads: Table,
 }
 
 // SAFETY: the raw pointer in `spares` is reached only under its lock; workers are never freed.
 unsafe impl Sync for Runtime {}
+
+/// Apart from [`RT`], which is not zero at first and so is in the file.
+#[cfg(not(loom))]
+static FUTEXES: WaitTable<Sleeper> = WaitTable::new();
 
 /// The runtime of this process.
 #[cfg(not(loom))]
@@ -197,6 +234,7 @@ pub static RT: Runtime = Runtime {
     all_workers: AtomicPtr::new(core::ptr::null_mut()),
     spares: SpinLock::new(core::ptr::null_mut()),
     workers: AtomicU32::new(0),
+    heavy_fences: AtomicBool::new(false),
     // More than the kernel gives: its refusal is what programs know. With all workers in the kernel nobody runs.
     worker_cap: AtomicU32::new(65536),
     sleepers: Sleepers::new(),
@@ -206,7 +244,7 @@ pub static RT: Runtime = Runtime {
     errands: Errands::new(),
     reactor: Reactor::new(),
     descriptors: Descriptors::new(),
-    futexes: WaitTable::new(),
+    futexes: &FUTEXES,
     threads: Table::new(),
 };
 
@@ -302,6 +340,8 @@ impl Runtime {
             unsafe {
                 p.add(i as usize).write(Processor {
                     queue: RunQueue::new(),
+                    fresh: Fresh::new(),
+                    resting: Resting::new(),
                     timers: Timers::new(),
                     holder: Holder::new(),
                     tick: AtomicU32::new(0),
@@ -313,12 +353,15 @@ impl Runtime {
                     favoured: AtomicU32::new(0),
                     watched: AtomicU32::new(0),
                     watched_since: AtomicU64::new(0),
+                    oldest_fresh: AtomicU32::new(0),
+                    oldest_since: AtomicU64::new(0),
                     index: i,
                     counters: Counters::default(),
                 })
             };
         }
         self.count.store(1, Ordering::Relaxed);
+        self.heavy_fences.store(crate::prim::has_heavy_fence(), Ordering::Relaxed);
         *self.hooks.lock() = Some(hooks);
         self.sleepers.configure(options.single_cpu);
         // SAFETY: this kernel thread is alone.
@@ -361,6 +404,9 @@ impl Runtime {
             self.all_workers.store(core::ptr::null_mut(), Ordering::Relaxed);
             for p in self.processors() {
                 p.timers.reset();
+                p.fresh.reset();
+                p.resting.head.store(core::ptr::null_mut(), Ordering::Relaxed);
+                p.resting.len.store(0, Ordering::Relaxed);
             }
             self.sleepers.reset();
             self.monitor.reset();
@@ -578,6 +624,76 @@ pub unsafe fn ready(thread: *mut Thread) {
             }
             None => RT.inject(thread, true),
         }
+    }
+}
+
+/// Makes a thread runnable whose maker may soon wait for its end: among those it is the first to be run then, by the waiter's
+/// worker and in its place. Otherwise as [`ready`], but others are called for it only if they can be seen to sleep already:
+/// who falls asleep at the same time is called by the monitor, some milliseconds later.
+///
+/// # Safety
+/// The thread is new, or rests, and the caller calls this once; it is inside the core.
+#[inline]
+pub unsafe fn launch(thread: *mut Thread) {
+    // SAFETY: the caller's.
+    unsafe {
+        match worker::my_processor() {
+            Some(p) if RT.heavy_fences.load(Ordering::Relaxed) && p.fresh.push(thread).is_ok() => {
+                (*thread).set_state(State::Runnable);
+                RT.sleepers.wake_if_needed(&RT, p.fresh.len() + p.queue.len() > 1);
+            }
+            _ => ready(thread),
+        }
+    }
+}
+
+/// A thread that rests, for [`launch`].
+///
+/// # Safety
+/// Inside the core.
+#[inline]
+pub unsafe fn take_resting() -> Option<*mut Thread> {
+    let p = worker::my_processor()?;
+    let t = p.resting.head.load(Ordering::Relaxed);
+    if t.is_null() {
+        return None;
+    }
+    p.resting.len.store(p.resting.len.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+    // SAFETY: the list is the processor's, and the caller's worker holds it.
+    p.resting.head.store(unsafe { (*t).next.load(Ordering::Relaxed) }, Ordering::Relaxed);
+    Some(t)
+}
+
+/// Gives a thread that rests, or is about to, back for others. False: there are enough.
+///
+/// # Safety
+/// Inside the core; nobody else refers to the thread.
+#[inline]
+pub unsafe fn give_back(thread: *mut Thread) -> bool {
+    let Some(p) = worker::my_processor() else { return false };
+    let n = p.resting.len.load(Ordering::Relaxed);
+    if n >= RESTING {
+        return false;
+    }
+    p.resting.len.store(n + 1, Ordering::Relaxed);
+    // SAFETY: as in `take_resting`.
+    unsafe { (*thread).next.store(p.resting.head.load(Ordering::Relaxed), Ordering::Relaxed) };
+    p.resting.head.store(thread, Ordering::Relaxed);
+    true
+}
+
+/// The current thread has made others runnable and goes on computing: they are work for other workers now. Otherwise one
+/// thread alone in a queue is left to its own worker for a while, which is about to run it as a rule.
+///
+/// # Safety
+/// The caller is inside the core.
+pub unsafe fn give_away() {
+    let Some(p) = worker::my_processor() else { return };
+    // Not all, if there are many: those are seen anyway.
+    for _ in 0..p.queue.len().min(4) {
+        let Some(thread) = p.queue.pop() else { return };
+        // SAFETY: taken out of the queue; runnable.
+        unsafe { RT.inject(thread, true) };
     }
 }
 

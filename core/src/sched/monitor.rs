@@ -202,7 +202,7 @@ unsafe fn look(seen: *mut Seen, slice: u64) -> (bool, u64) {
             }
             s.urgent |= late;
             let injected = RT.inject_len.load(Ordering::Relaxed);
-            let waiting = !p.queue.is_empty() || injected != 0;
+            let waiting = p.has_work() || injected != 0;
             // Threads in the ring have waited for something that has happened; preempted ones are in the injection queue.
             let limit = match (s.urgent, p.queue.is_empty()) {
                 (true, _) => LATE_SLICE.min(slice),

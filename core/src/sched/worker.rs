@@ -306,12 +306,21 @@ unsafe fn pick(p: &Processor) -> Option<*mut Thread> {
         if let Some(t) = unsafe { look_around(p) } {
             return Some(t);
         }
-    } else if p.timers.next() != crate::clock::NEVER && super::worth_a_look(p.last_look.load(Ordering::Relaxed)) {
+    } else {
+        // SAFETY: the caller's.
+        unsafe { look_at_deadlines(p) };
+    }
+    p.queue.pop().or_else(|| p.fresh.take_own()).or_else(|| RT.take_injected(p))
+}
+
+/// Makes those runnable whose deadline has passed, if it is time to look.
+#[inline]
+unsafe fn look_at_deadlines(p: &Processor) {
+    if p.timers.next() != crate::clock::NEVER && super::worth_a_look(p.last_look.load(Ordering::Relaxed)) {
         p.last_look.store(ticks(), Ordering::Relaxed);
         // SAFETY: inside the core.
         unsafe { RT.expire(p, crate::clock::now()) };
     }
-    p.queue.pop().or_else(|| RT.take_injected(p))
 }
 
 #[cold]
@@ -343,7 +352,26 @@ unsafe fn look_around(p: &Processor) -> Option<*mut Thread> {
             }
         }
     }
-    RT.take_injected(p)
+    overdue(p).or_else(|| RT.take_injected(p))
+}
+
+/// How long the oldest new thread waits while others take turns in the ring, or are chosen by those who wait for them, in
+/// ticks: about 2 ms. Not counted in turns: where threads make threads and wait for them, starting one out of turn leaves
+/// more of them half done, and their stacks in use.
+const OVERDUE: u64 = 1 << 22;
+
+fn overdue(p: &Processor) -> Option<*mut Thread> {
+    if p.fresh.is_empty() {
+        return None;
+    }
+    let (taken, now) = (p.fresh.taken(), ticks());
+    if p.oldest_fresh.swap(taken, Ordering::Relaxed) != taken {
+        p.oldest_since.store(now, Ordering::Relaxed);
+    }
+    if now.wrapping_sub(p.oldest_since.load(Ordering::Relaxed)) < OVERDUE {
+        return None;
+    }
+    p.fresh.take_own()
 }
 
 /// Switches from `from`, the running context of this worker, to thread `t`.
@@ -390,7 +418,6 @@ unsafe fn leave() {
     let w = worker();
     // SAFETY: our own record; the caller's.
     unsafe {
-        let t = (*w).current;
         let next = match (*w).processor.as_ref() {
             Some(p) => {
                 let next = pick(p);
@@ -402,6 +429,20 @@ unsafe fn leave() {
             }
             None => None,
         };
+        leave_for(next);
+    }
+}
+
+/// As [`leave`], for this thread, or for the scheduler.
+///
+/// # Safety
+/// As there; `next` was taken out of a queue.
+#[inline]
+unsafe fn leave_for(next: Option<*mut Thread>) {
+    let w = worker();
+    // SAFETY: our own record; the caller's.
+    unsafe {
+        let t = (*w).current;
         match next {
             Some(next) if next == t => {
                 // Woken before it left, or preempted and found in the injection queue while others wait in the ring. The
@@ -424,6 +465,78 @@ unsafe fn leave() {
                 finish_switch();
             }
         }
+    }
+}
+
+/// Now and then those that wait for other things come before a thread that was chosen: one of them.
+#[inline]
+unsafe fn before_chosen(p: &Processor) -> Option<*mut Thread> {
+    // SAFETY: the caller's: inside the core, its worker holds `p`.
+    unsafe {
+        if p.tick.load(Ordering::Relaxed).is_multiple_of(FAIRNESS) {
+            return look_around(p).or_else(|| p.queue.pop());
+        }
+        look_at_deadlines(p);
+        if p.armed.load(Ordering::Relaxed) {
+            p.armed.store(false, Ordering::Relaxed);
+            RT.sleepers.new_deadline(&RT, p);
+        }
+    }
+    None
+}
+
+/// As [`park`], for the end of what `next` does: if that is the newest thread and has not run yet, it runs now, in the
+/// current thread's place.
+///
+/// # Safety
+/// As there; nothing is known about `next` but that it is a control block.
+pub unsafe fn park_for(next: *mut Thread) -> Reason {
+    // SAFETY: the caller's.
+    unsafe {
+        let t = current();
+        let Some(p) = my_processor().filter(|_| !(*t).extended) else { return park() };
+        p.counters.parks.add(1);
+        match before_chosen(p).or_else(|| p.fresh.pop(next).then_some(next)) {
+            None => leave(),
+            chosen => leave_for(chosen),
+        }
+        (*t).park.reason()
+    }
+}
+
+/// Leaves the current thread's stack until it is [launched](super::launch) again, for `next`, or whoever is next if that
+/// is null. Its state is `Resting` already: it may have been launched.
+///
+/// # Safety
+/// The caller claimed the wait of `next`; it is inside the core; whoever launches the current thread knows of it.
+pub unsafe fn rest(next: *mut Thread) {
+    // SAFETY: the caller's.
+    unsafe {
+        (*current()).extended = false;
+        hand_over(next);
+    }
+}
+
+/// Makes `next` runnable and leaves the current thread's stack, for `next` if that is fair.
+///
+/// # Safety
+/// The caller claimed the wait of `next`, or it is null; it is inside the core, and whoever is to make the current thread
+/// runnable again knows of it.
+pub unsafe fn hand_over(next: *mut Thread) {
+    // SAFETY: the caller's.
+    unsafe {
+        let Some(p) = my_processor().filter(|_| !next.is_null()) else {
+            if !next.is_null() {
+                super::ready(next);
+            }
+            return leave();
+        };
+        if let Some(first) = before_chosen(p) {
+            super::ready(next);
+            return leave_for(Some(first));
+        }
+        (*next).set_state(crate::thread::State::Runnable);
+        leave_for(Some(next));
     }
 }
 
@@ -473,7 +586,7 @@ pub unsafe fn yield_now() {
     unsafe {
         let t = (*w).current;
         let Some(p) = (*w).processor.as_ref() else { return };
-        if p.queue.is_empty() && RT.inject_len.load(Ordering::Relaxed) == 0 {
+        if !p.has_work() && RT.inject_len.load(Ordering::Relaxed) == 0 {
             // A thread that yields alone must not keep the reactor and the deadlines from being looked at. (Otherwise
             // `leave` counts. Counting here too would keep the count from ever being a multiple of FAIRNESS where it looks:
             // two threads that yielded, one on each worker, kept all others waiting for seconds.)
@@ -485,16 +598,37 @@ pub unsafe fn yield_now() {
                 }
                 RT.expire(p, crate::clock::now());
             }
-            if p.queue.is_empty() && RT.inject_len.load(Ordering::Relaxed) == 0 {
+            if !p.has_work() && RT.inject_len.load(Ordering::Relaxed) == 0 {
                 crate::lock::yield_cpu();
                 return;
             }
+        }
+        // New threads come behind the ring; but before who yields.
+        if let Some(new) = p.fresh.take_own() {
+            RT.enqueue(p, new);
         }
         if (*t).extended {
             leave_extended(t, true);
         } else {
             RT.enqueue(p, t);
             leave();
+        }
+    }
+}
+
+/// As [`yield_now`], for a caller that does not mean the kernel's other threads: nearly free if no thread of ours waits.
+///
+/// # Safety
+/// As there.
+pub unsafe fn give_turn() {
+    // SAFETY: the caller's.
+    unsafe {
+        let Some(p) = my_processor() else { return };
+        let tick = p.tick.load(Ordering::Relaxed);
+        if p.has_work() || RT.inject_len.load(Ordering::Relaxed) != 0 || tick.is_multiple_of(FAIRNESS) {
+            yield_now();
+        } else {
+            p.tick.store(tick.wrapping_add(1), Ordering::Relaxed);
         }
     }
 }
@@ -529,7 +663,7 @@ pub unsafe fn take_turns() {
                 RT.sleepers.message_taken(&RT);
             }
         }
-        let waiting = p.queue.len() + RT.inject_len.load(Ordering::Relaxed);
+        let waiting = p.queue.len() + p.fresh.len() + RT.inject_len.load(Ordering::Relaxed);
         if waiting == 0 || waiting > MANY {
             turn.since.store(now, Ordering::Relaxed);
             turn.length.store(TURN * 2, Ordering::Relaxed);
@@ -565,7 +699,7 @@ unsafe fn step_behind(extended: bool) {
     unsafe {
         let t = (*w).current;
         if let Some(p) = (*w).processor.as_ref() {
-            if p.queue.is_empty() && RT.inject_len.load(Ordering::Relaxed) == 0 {
+            if !p.has_work() && RT.inject_len.load(Ordering::Relaxed) == 0 {
                 return;
             }
             p.counters.preemptions.add(1);
@@ -633,7 +767,7 @@ pub unsafe fn blocking_for_long<R>(call: impl FnOnce() -> R) -> R {
     unsafe {
         blocking(|| {
             if let Some(p) = my_processor()
-                && (!p.queue.is_empty() || RT.inject_len.load(Ordering::Relaxed) != 0 || RT.sleepers.sleeping() == 0)
+                && (p.has_work() || RT.inject_len.load(Ordering::Relaxed) != 0 || RT.sleepers.sleeping() == 0)
             {
                 let (all, mut before) = (u64::MAX, 0u64);
                 sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &all as *const _, &mut before as *mut _, 8);
