@@ -112,6 +112,7 @@ unsafe fn outside(frame: &mut Frame) -> usize {
             }
             l::__NR_futex if futex::joins_kernel_thread(args) => return RAW_PLAIN,
             l::__NR_futex if RT.is_started() || futex::is_shared_pi(args) => futex::futex(None, args),
+            l::__NR_futex_waitv if RT.is_started() => futex::waitv(None, args),
             l::__NR_tgkill if RT.is_started() => {
                 match signal::calls::tgkill(Some(args[0] as i32), args[1] as i32, args[2] as u32) {
                     Some(r) => r,
@@ -181,7 +182,7 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
     unsafe {
         Result(match number {
             l::__NR_futex => futex::futex(Some(frame), args),
-            l::__NR_futex_waitv => futex::waitv(frame, args),
+            l::__NR_futex_waitv => futex::waitv(Some(frame), args),
             l::__NR_read => taking_turns(io::simple(frame, number as usize, args, false)),
             l::__NR_write => io::simple(frame, number as usize, args, true),
             l::__NR_readv => io::scattered(frame, number as usize, args, false),

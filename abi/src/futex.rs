@@ -8,6 +8,7 @@ use crate::memory;
 use crate::signal;
 use crate::time::{Timespec, read_timespec};
 use crate::wait::{NEVER, Next, abandon, after, at, begin, e, fail, interrupted, park};
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, Ordering};
 use heddle_core::park::Reason;
 use heddle_core::sched::{self, RT, Sleeper, current};
@@ -301,10 +302,29 @@ unsafe fn wait(frame: Option<&mut Frame>, address: usize, value: u32, bits: u32,
     }
 }
 
+/// What a kernel thread that is not ours sleeps on in the kernel, on its stack.
+#[repr(C)]
+struct Outside {
+    word: AtomicU32,
+    /// `OUTSIDE`: tells whoever looks at the sleeping thread (`observe`) that the address follows.
+    mark: u32,
+    /// The word of the program that it waits on.
+    address: usize,
+}
+
+/// See `Outside`.
+pub const OUTSIDE: u32 = 0x6f75_7473;
+
+impl Outside {
+    fn new(address: usize) -> Self {
+        Self { word: AtomicU32::new(0), mark: OUTSIDE, address }
+    }
+}
+
 /// The wait of a kernel thread that is not ours: it sleeps in the kernel on a word of its own.
 unsafe fn wait_outside(address: usize, value: u32, bits: u32, deadline: u64) -> isize {
-    let mine = AtomicU32::new(0);
-    let sleeper = Sleeper::Kernel(&mine);
+    let mine = Outside::new(address);
+    let sleeper = Sleeper::Kernel(&mine.word);
     let mut waiter = Waiter::new(sleeper);
     // SAFETY: the waiter is left before this frame ends; the word is read where the program would read it.
     unsafe {
@@ -312,23 +332,37 @@ unsafe fn wait_outside(address: usize, value: u32, bits: u32, deadline: u64) -> 
         if !RT.futexes.wait(&mut waiter, address, bits, || word(address).load(Ordering::SeqCst) == value) {
             return fail(e::EAGAIN);
         }
-        let ts = Timespec::from_ns(deadline);
-        let timeout = if deadline == NEVER { 0 } else { &raw const ts as usize };
-        loop {
-            let op = l::FUTEX_WAIT_BITSET | l::FUTEX_PRIVATE_FLAG;
-            let r = heddle_core::sys!(l::__NR_futex, mine.as_ptr(), op, 0, timeout, 0, ALL_BITS);
-            let ended = match mine.load(Ordering::Acquire) {
-                // Acquire: what the waker did is visible. pairs: kernel.sleeper
-                2 => return 0,
-                1 => false, // claimed: the wake is on its way and touches our word
-                _ => r == fail(e::ETIMEDOUT) || r == fail(e::EINTR),
-            };
-            if ended && sleeper.claim() {
+        match sleep_outside(&mine.word, sleeper, deadline) {
+            None => 0,
+            Some(r) => {
                 RT.futexes.leave(&mut waiter);
-                return r;
+                r
             }
-            core::hint::spin_loop();
         }
+    }
+}
+
+/// Sleeps in the kernel until the sleeper, whose word this is, is woken (`None`), or a deadline or a signal claims it.
+///
+/// # Safety
+/// The sleeper's waiters are linked; the caller takes them back.
+unsafe fn sleep_outside(mine: &AtomicU32, sleeper: Sleeper, deadline: u64) -> Option<isize> {
+    let ts = Timespec::from_ns(deadline);
+    let timeout = if deadline == NEVER { 0 } else { &raw const ts as usize };
+    loop {
+        let op = l::FUTEX_WAIT_BITSET | l::FUTEX_PRIVATE_FLAG;
+        // SAFETY: a word and a time of ours.
+        let r = unsafe { heddle_core::sys!(l::__NR_futex, mine.as_ptr(), op, 0, timeout, 0, ALL_BITS) };
+        let ended = match mine.load(Ordering::Acquire) {
+            // Acquire: what the waker did is visible. pairs: kernel.sleeper
+            2 => return None,
+            1 => false, // claimed: the wake is on its way and touches our word
+            _ => r == fail(e::ETIMEDOUT) || r == fail(e::EINTR),
+        };
+        if ended && sleeper.claim() {
+            return Some(r);
+        }
+        core::hint::spin_loop();
     }
 }
 
@@ -464,19 +498,24 @@ pub unsafe fn unlock_pi(address: usize, me: u32, died: u32) -> isize {
     0
 }
 
-/// `futex_waitv(2)`: waits on several words at once; returns the index of one that was woken.
+/// Entries of `futex_waitv` for which no memory is mapped.
+const FEW: usize = 4;
+
+/// An entry of `futex_waitv`.
+#[repr(C)]
+struct Entry {
+    value: u64,
+    address: u64,
+    flags: u32,
+    reserved: u32,
+}
+
+/// `futex_waitv(2)`: waits on several words at once; returns the index of one that was woken. On a kernel thread that is not
+/// ours `frame` is `None`.
 ///
 /// # Safety
-/// The arguments are the program's.
-pub unsafe fn waitv(frame: &mut Frame, args: [usize; 6]) -> isize {
-    #[repr(C)]
-    #[derive(Clone, Copy)]
-    struct Entry {
-        value: u64,
-        address: u64,
-        flags: u32,
-        reserved: u32,
-    }
+/// Inside the core (user threads); the arguments are the program's.
+pub unsafe fn waitv(frame: Option<&mut Frame>, args: [usize; 6]) -> isize {
     const SIZE_U32: u32 = 2;
     const PRIVATE: u32 = l::FUTEX_PRIVATE_FLAG;
     let [entries, count, flags, timeout, clock, _] = args;
@@ -496,16 +535,85 @@ pub unsafe fn waitv(frame: &mut Frame, args: [usize; 6]) -> isize {
             return fail(e::EINVAL);
         }
         if x.flags & PRIVATE == 0 && memory::is_shared(x.address as usize) {
-            // SAFETY: the program's own call.
-            return unsafe { heddle_core::sched::blocking(|| sys::syscall6(l::__NR_futex_waitv as usize, args)) };
+            let call = || {
+                // SAFETY: the program's own call.
+                unsafe { sys::syscall6(l::__NR_futex_waitv as usize, args) }
+            };
+            return match frame {
+                // SAFETY: a user thread, inside the core.
+                Some(_) => unsafe { heddle_core::sched::blocking(call) },
+                None => call(),
+            };
         }
         if let Some(r) = misplaced(x.address as usize) {
             return r;
         }
     }
+    let size = count * size_of::<Waiter<Sleeper>>();
+    let mut few = [const { MaybeUninit::<Waiter<Sleeper>>::uninit() }; FEW];
+    let mapped = if count <= FEW {
+        None
+    } else {
+        match heddle_core::mem::map(size) {
+            Ok(memory) => Some(memory),
+            Err(_) => return fail(e::ENOMEM),
+        }
+    };
+    let waiters: *mut Waiter<Sleeper> = mapped.map_or(few.as_mut_ptr().cast(), |memory| memory.cast());
+    // SAFETY: the caller's; room for `count` waiters, all of which are left before it goes.
+    unsafe {
+        let result = match frame {
+            Some(frame) => waitv_user(frame, list, waiters, deadline),
+            None => waitv_outside(list, waiters, deadline),
+        };
+        if let Some(memory) = mapped {
+            heddle_core::mem::unmap(memory, size);
+        }
+        result
+    }
+}
+
+/// Links a waiter for each entry, up to the first whose word has another value. How many were linked.
+///
+/// # Safety
+/// There is room for a waiter for each; [`unlink`] is called before it goes.
+unsafe fn link(list: &[Entry], waiters: *mut Waiter<Sleeper>, who: Sleeper) -> usize {
+    for (i, x) in list.iter().enumerate() {
+        let address = x.address as usize;
+        // SAFETY: the caller's; the address was probed.
+        unsafe {
+            let waiter = waiters.add(i);
+            waiter.write(Waiter::new(who));
+            // SeqCst: as in `wait`. pairs: futex.word
+            if !RT.futexes.wait(waiter, address, ALL_BITS, || word(address).load(Ordering::SeqCst) == x.value as u32) {
+                return i;
+            }
+        }
+    }
+    list.len()
+}
+
+/// Takes the first `linked` waiters back. The first that was woken.
+///
+/// # Safety
+/// They were linked by [`link`].
+unsafe fn unlink(waiters: *mut Waiter<Sleeper>, linked: usize) -> Option<usize> {
+    let mut woken = None;
+    for i in 0..linked {
+        // SAFETY: the caller's.
+        if !unsafe { RT.futexes.leave(waiters.add(i)) } && woken.is_none() {
+            woken = Some(i);
+        }
+    }
+    woken
+}
+
+unsafe fn waitv_user(frame: &mut Frame, list: &[Entry], waiters: *mut Waiter<Sleeper>, deadline: u64) -> isize {
     let t = current();
+    // SAFETY: the current thread.
+    unsafe { sched::waits_on(t, list[0].address as usize) };
     loop {
-        // SAFETY: the current thread inside the core; all waiters are left before this frame ends.
+        // SAFETY: the current thread inside the core; all waiters are left before the next turn.
         unsafe {
             let Some(ticket) = begin(t) else {
                 match interrupted(frame, deadline == NEVER) {
@@ -513,47 +621,40 @@ pub unsafe fn waitv(frame: &mut Frame, args: [usize; 6]) -> isize {
                     Next::Interrupted => return fail(e::EINTR),
                 }
             };
-            let size = count * size_of::<Waiter<Sleeper>>();
-            let Ok(memory) = heddle_core::mem::map(size) else {
-                abandon(t, ticket);
-                return fail(e::ENOMEM);
-            };
-            let waiters: *mut Waiter<Sleeper> = memory.cast();
-            let mut linked = 0;
-            let mut differs = false;
-            for (i, x) in list.iter().enumerate() {
-                let w = waiters.add(i);
-                w.write(Waiter::new(Sleeper::Thread(t, ticket)));
-                let a = x.address as usize;
-                // SeqCst: as in `wait`. pairs: futex.word
-                if !RT.futexes.wait(w, a, ALL_BITS, || word(a).load(Ordering::SeqCst) == x.value as u32) {
-                    differs = true;
-                    break;
-                }
-                linked += 1;
-            }
-            let reason = if differs {
+            let linked = link(list, waiters, Sleeper::Thread(t, ticket));
+            let reason = if linked != list.len() {
                 // A wake of an earlier word may have come already; then that is the result.
                 if (*t).park.close(ticket) { None } else { Some(heddle_core::sched::park()) }
             } else {
                 Some(park(t, ticket, deadline, State::Futex))
             };
-            let mut woken = None;
-            for i in 0..linked {
-                if !RT.futexes.leave(waiters.add(i)) && woken.is_none() {
-                    woken = Some(i);
-                }
-            }
-            heddle_core::mem::unmap(memory, size);
-            match (reason, woken) {
-                (None, _) => return fail(e::EAGAIN),
-                (Some(Reason::Woken), i) => return i.unwrap_or(0) as isize,
-                (Some(Reason::Timeout), _) => return fail(e::ETIMEDOUT),
-                (Some(Reason::Signal), _) => match interrupted(frame, deadline == NEVER) {
+            let woken = unlink(waiters, linked);
+            match reason {
+                None => return fail(e::EAGAIN),
+                Some(Reason::Woken) => return woken.unwrap_or(0) as isize,
+                Some(Reason::Timeout) => return fail(e::ETIMEDOUT),
+                Some(Reason::Signal) => match interrupted(frame, deadline == NEVER) {
                     Next::Restart => {}
                     Next::Interrupted => return fail(e::EINTR),
                 },
             }
         }
+    }
+}
+
+/// The wait of a kernel thread that is not ours: see `wait_outside`.
+unsafe fn waitv_outside(list: &[Entry], waiters: *mut Waiter<Sleeper>, deadline: u64) -> isize {
+    let mine = Outside::new(list[0].address as usize);
+    let sleeper = Sleeper::Kernel(&mine.word);
+    // SAFETY: all waiters are left before this frame ends.
+    unsafe {
+        let linked = link(list, waiters, sleeper);
+        let result = if linked != list.len() && sleeper.claim() {
+            Some(fail(e::EAGAIN))
+        } else {
+            sleep_outside(&mine.word, sleeper, deadline)
+        };
+        let woken = unlink(waiters, linked);
+        result.unwrap_or_else(|| woken.unwrap_or(0) as isize)
     }
 }

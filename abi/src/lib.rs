@@ -11,13 +11,16 @@ extern crate heddle_core;
 
 pub mod cpus;
 pub mod credentials;
+pub mod direct;
 pub mod dispatch;
 pub mod entry;
 pub mod fd;
 pub mod futex;
 pub mod io;
+pub mod kept;
 pub mod kernel_locks;
 pub mod memory;
+pub mod observe;
 pub mod poll;
 pub mod process;
 pub mod report;

@@ -2,7 +2,7 @@
 
 use crate::sites;
 use crate::wait::{e, fail};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use heddle_core::lock::SpinLock;
 use heddle_core::sched::{RT, current};
 use heddle_core::stack::{Outcome, STACKS};
@@ -118,10 +118,19 @@ pub unsafe fn mmap(args: [usize; 6]) -> isize {
         add_shared(start, end);
     }
     if prot & l::PROT_EXEC != 0 && flags & l::MAP_ANONYMOUS == 0 {
+        LOADED.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the mapping was just made; its code has not run.
         unsafe { sites::rewrite_mapping(start, len, fd as i32, offset as u64, prot) };
     }
     r
+}
+
+/// Files mapped as code.
+static LOADED: AtomicU32 = AtomicU32::new(0);
+
+/// Changes whenever an object is loaded.
+pub fn loaded() -> u32 {
+    LOADED.load(Ordering::Relaxed)
 }
 
 /// `munmap`.

@@ -103,9 +103,10 @@ pub fn dump() {
     });
     for p in RT.processors() {
         line(format_args!(
-            "processor {}: queued {}, tick {}, worker {:#x}",
+            "processor {}: queued {}, new {}, tick {}, worker {:#x}",
             p.index,
             p.queue.len(),
+            p.fresh.len(),
             p.tick.load(Relaxed),
             p.worker.load(Relaxed) as usize
         ));

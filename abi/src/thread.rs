@@ -143,7 +143,7 @@ pub unsafe fn create(frame: &Frame, args: &CloneArgs) -> isize {
         if let Some(p) = (*worker()).processor.as_ref() {
             p.counters.created.add(1);
         }
-        sched::ready(t);
+        crate::kept::ready(parent, t);
         tid as isize
     }
 }
@@ -217,6 +217,10 @@ unsafe fn last_act(t: *mut u8) {
 /// creates from now on are to be kernel threads. It is what the library crate's kernel mode is made of.
 pub const MAKE_APART: u32 = 0x6865_646c;
 
+/// Another one: the threads that the caller made runnable are to run elsewhere, since it goes on computing itself. The library
+/// crate's fork-join calls helpers so.
+pub const GIVE_AWAY: u32 = 0x6865_646d;
+
 /// `prctl`: a thread's name and CLEARTID address are its own; the rest is the kernel's.
 ///
 /// # Safety
@@ -242,6 +246,10 @@ pub unsafe fn prctl(t: *mut Thread, args: [usize; 6]) -> isize {
             }
             MAKE_APART if args[1] == MAKE_APART as usize && args[2] <= 1 => {
                 (*t).apart = args[2] == 1;
+                0
+            }
+            GIVE_AWAY if args[1] == GIVE_AWAY as usize => {
+                sched::give_away();
                 0
             }
             // The kernel's answer is the worker's: who set that as its own would clear another thread's word at its end.

@@ -4,8 +4,8 @@
 //! of other people's. `heddle run` lays it down in a file for `LD_PRELOAD`; the library crate loads it into its own
 //! process.
 
-/// The library, as it is preloaded.
-pub const LIBRARY: &[u8] = include_bytes!(env!("HEDDLE_PRELOAD_FILE"));
+/// The library, as it is preloaded. Not a constant: there is one copy of it.
+pub static LIBRARY: &[u8] = include_bytes!(env!("HEDDLE_PRELOAD_FILE"));
 
 /// The name of its file: with a hash of its contents.
 pub const FILE_NAME: &str = concat!("libheddle-", env!("HEDDLE_PRELOAD_HASH"), ".so");

@@ -1,0 +1,328 @@
+//! Threads that the library crate keeps: one whose function has returned rests, with all that libc made for it, until it
+//! is given another.
+//!
+//! Each has a [`Slot`], the library's record of it. What a function leaves behind in the thread (thread-locals, libc's own
+//! state) is the library's to look at, which ends the thread instead of keeping it if there is anything; what Heddle keeps
+//! for it is looked at here (`has_traces`).
+//!
+//! # Protocol of [`Slot::state`]
+//! `RUNNING`, from before the launch; then by one exchange `DONE` or `ENDING`, by the thread. Who holds the handle may before that
+//! change `RUNNING` to itself (a user thread that waits), to `WAITED` (somebody waits on the word as a futex), or to
+//! `DETACHED`. The thread finds by its exchange whom to tell. A user thread that waits has written its wait into
+//! `Thread::join_wait`; a signal may end that wait, and the next one is written there before the state is looked at again:
+//! the thread exchanges the state, then reads the wait; the waiter writes the wait, then (a full fence between) reads the
+//! state; so either the waiter sees the end, or the thread claims the wait that is open.
+//!
+//! # Safety
+//! Slots outlive their threads and handles; the library sees to that.
+
+use crate::direct::{enter, leave};
+use crate::memory;
+use crate::signal::pending;
+use crate::wait;
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use heddle_core::park::{Reason, Ticket};
+use heddle_core::sched::{self, RT};
+use heddle_core::thread::{State, Thread};
+
+/// The library's record of a thread, as far as it concerns us.
+#[repr(C)]
+pub struct Slot {
+    /// The thread; null until it runs for the first time.
+    pub thread: AtomicPtr<Thread>,
+    /// One of the numbers below, or the thread that waits for it.
+    pub state: AtomicUsize,
+}
+
+/// The function has not returned.
+pub const RUNNING: usize = 0;
+/// It has, and the thread rests.
+pub const DONE: usize = 1;
+/// It has, and the thread ends.
+pub const ENDING: usize = 2;
+/// It has not, and nobody asks for its result.
+pub const DETACHED: usize = 3;
+/// It has not, and somebody waits on the low half of the state.
+pub const WAITED: usize = 4;
+
+/// The next thread that the caller creates has this slot and may be kept; null: it has none. False: the caller is not one of
+/// our threads.
+///
+/// # Safety
+/// A slot of its own.
+pub unsafe fn prepare(slot: *mut Slot) -> bool {
+    // SAFETY: the caller's; a thread's own field.
+    unsafe { sched::current().as_mut().map(|t| t.next_slot = slot as usize).is_some() }
+}
+
+/// Gives `t`, which `parent` is creating, the slot that was prepared, and makes it runnable.
+///
+/// # Safety
+/// Inside the core; a new thread that is in no queue.
+pub unsafe fn ready(parent: *mut Thread, t: *mut Thread) {
+    // SAFETY: the caller's.
+    unsafe {
+        let slot = core::mem::take(&mut (*parent).next_slot);
+        if slot == 0 {
+            return sched::ready(t);
+        }
+        (*t).slot = slot;
+        (*(slot as *mut Slot)).thread.store(t, Ordering::Relaxed);
+        sched::launch(t);
+    }
+}
+
+/// The calling thread's slot, or null.
+///
+/// # Safety
+/// A thread's own call.
+pub unsafe fn own() -> *mut Slot {
+    // SAFETY: the caller's; the block is the thread's wherever it runs.
+    unsafe { sched::current().as_ref().map_or(core::ptr::null_mut(), |t| t.slot as *mut Slot) }
+}
+
+/// A thread that rests. Null: there is none, or the caller's attributes are to be inherited.
+///
+/// # Safety
+/// A thread's own call.
+pub unsafe fn take() -> *mut Slot {
+    // SAFETY: the caller's.
+    unsafe {
+        let Some(t) = enter() else { return core::ptr::null_mut() };
+        let plain = (*t).attributes.load(Ordering::Relaxed) == 0 && !(*t).apart;
+        let found = if plain { sched::take_resting() } else { None };
+        leave(t);
+        found.map_or(core::ptr::null_mut(), |found| (*found).slot as *mut Slot)
+    }
+}
+
+/// Lets a thread that [`take`] answered run what its slot says.
+///
+/// # Safety
+/// The state is `RUNNING`.
+pub unsafe fn launch(slot: *mut Slot) {
+    // SAFETY: the caller's: nobody else refers to the thread.
+    unsafe {
+        let parent = enter();
+        let t = (*slot).thread.load(Ordering::Relaxed);
+        let id = &mut (*t).identity;
+        if let Some(parent) = parent {
+            id.set_name((*parent).identity.name());
+            id.sig_mask.store((*parent).identity.sig_mask.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        (*t).cpu_time.store(0, Ordering::Relaxed);
+        if pending::deliverable(t) {
+            (*t).attention.store(true, Ordering::Relaxed);
+        }
+        if let Some(p) = sched::worker().as_ref().and_then(|w| w.processor.as_ref()) {
+            p.counters.created.add(1);
+        }
+        sched::launch(t);
+        if let Some(parent) = parent {
+            leave(parent);
+        }
+    }
+}
+
+/// Waits for the end of what the thread does: the state is `DONE` or `ENDING` then. False: the caller is not one of our
+/// threads, or somebody has waited on the word before: wait there.
+///
+/// # Safety
+/// The caller has the handle.
+pub unsafe fn join(slot: *const Slot) -> bool {
+    // SAFETY: the caller's.
+    unsafe {
+        loop {
+            // Acquire: what it did, its result, is visible. pairs: kept.state
+            if matches!((*slot).state.load(Ordering::Acquire), DONE | ENDING) {
+                return true;
+            }
+            let Some(t) = enter() else { return false };
+            let ticket = (*t).park.open();
+            (*t).join_wait.store(ticket.word(), Ordering::Relaxed);
+            // SeqCst: a full fence, whatever the answer: the wait is written and open before state and attention are read;
+            // see the protocol, and `wait::begin`. pairs: kept.state signal.attention
+            let linked = match (*slot).state.compare_exchange(RUNNING, t as usize, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => true,
+                Err(now) => now == t as usize,
+            };
+            let mut other = false;
+            if !linked {
+                wait::abandon(t, ticket);
+                other = (*slot).state.load(Ordering::Relaxed) == WAITED;
+            } else if (*t).attention.load(Ordering::Relaxed) {
+                wait::abandon(t, ticket);
+            } else {
+                (*t).set_state(State::Futex);
+                let _: Reason = sched::park_for((*slot).thread.load(Ordering::Relaxed));
+            }
+            leave(t);
+            if other {
+                return false;
+            }
+        }
+    }
+}
+
+/// Whether the current thread has anything of what Heddle keeps for it that the next function must not find.
+fn has_traces(t: &Thread) -> bool {
+    t.identity.alt_stack.size != 0
+        || t.apart
+        || t.identity.sig_pending.load(Ordering::Relaxed) != 0
+        || t.attributes.load(Ordering::Relaxed) != 0
+}
+
+/// What [`finish`] answers: the thread was launched again.
+pub const LAUNCHED: u32 = 0;
+/// The handle is gone: the result is the thread's to drop; [`rest`] may follow.
+pub const UNWANTED: u32 = 1;
+/// Nothing was done: the thread cannot be kept, because of what Heddle keeps for it.
+pub const TRACES: u32 = 2;
+
+/// The calling thread's function has returned and left no traces in libc: tells who waits, and rests until the thread is
+/// launched again.
+///
+/// # Safety
+/// The thread's own slot. From here on the slot is whoever's has the handle, until the next launch.
+pub unsafe fn finish(slot: *mut Slot) -> u32 {
+    // SAFETY: the caller's.
+    unsafe {
+        let Some(t) = enter_undisturbed() else { return TRACES };
+        if has_traces(&*t) {
+            leave(t);
+            return TRACES;
+        }
+        let mask = (*t).identity.sig_mask.load(Ordering::Relaxed);
+        (*t).identity.sig_mask.store(u64::MAX, Ordering::Relaxed);
+        (*t).set_state(State::Resting);
+        // SeqCst: the result happens before who sees the state goes on; a full fence between it and the wait that is read
+        // (see the protocol), and between the mask and the look at what is pending. pairs: kept.state signal.mask
+        let before = (*slot).state.swap(DONE, Ordering::SeqCst);
+        if before == DETACHED {
+            (*t).set_state(State::Runnable);
+            (*t).identity.sig_mask.store(mask, Ordering::Relaxed);
+            leave(t);
+            return UNWANTED;
+        }
+        pass_on(t);
+        sched::rest(waiter(slot, before));
+        leave(t);
+        LAUNCHED
+    }
+}
+
+/// The calling thread has left no traces, and nobody has a handle: it rests until it is launched again. False: there are
+/// enough that do.
+///
+/// # Safety
+/// As [`finish`].
+pub unsafe fn rest() -> bool {
+    // SAFETY: the caller's.
+    unsafe {
+        let Some(t) = enter_undisturbed() else { return false };
+        if has_traces(&*t) {
+            leave(t);
+            return false;
+        }
+        // SeqCst: a full fence before the look at what is pending. pairs: signal.mask
+        let mask = (*t).identity.sig_mask.swap(u64::MAX, Ordering::SeqCst);
+        (*t).set_state(State::Resting);
+        let kept = sched::give_back(t);
+        if kept {
+            pass_on(t);
+            sched::rest(core::ptr::null_mut());
+        } else {
+            (*t).set_state(State::Runnable);
+            (*t).identity.sig_mask.store(mask, Ordering::Relaxed);
+        }
+        leave(t);
+        kept
+    }
+}
+
+/// As [`enter`], with nothing left to deliver.
+unsafe fn enter_undisturbed() -> Option<*mut Thread> {
+    loop {
+        // SAFETY: the caller's.
+        unsafe {
+            let t = enter()?;
+            if !(*t).attention.load(Ordering::Relaxed) {
+                return Some(t);
+            }
+            leave(t);
+        }
+    }
+}
+
+/// What came for the process at the last moment, and was to be `t`'s, is another thread's.
+#[inline]
+unsafe fn pass_on(t: *mut Thread) {
+    // SAFETY: the current thread, all signals blocked.
+    unsafe {
+        if (*t).attention.load(Ordering::Relaxed) {
+            (*t).attention.store(false, Ordering::Relaxed);
+            pending::pass_on(t);
+        }
+    }
+}
+
+/// Changes whenever a thread's thread-locals may have become more: an object was loaded.
+pub fn generation() -> u32 {
+    memory::loaded()
+}
+
+/// The calling thread's function has returned, and the thread is about to end: tells who waits. Returns whether the handle
+/// was gone.
+///
+/// # Safety
+/// As [`finish`].
+pub unsafe fn end(slot: *mut Slot) -> bool {
+    // SAFETY: the caller's.
+    unsafe {
+        let t = enter();
+        // SeqCst: as in `finish`. pairs: kept.state
+        let before = (*slot).state.swap(ENDING, Ordering::SeqCst);
+        let waiter = waiter(slot, before);
+        if !waiter.is_null() {
+            sched::ready(waiter);
+        }
+        if let Some(t) = t {
+            leave(t);
+        }
+        before == DETACHED
+    }
+}
+
+/// The thread to be told of an end, its wait claimed, or null.
+unsafe fn waiter(slot: *mut Slot, before: usize) -> *mut Thread {
+    match before {
+        RUNNING | DETACHED => core::ptr::null_mut(),
+        WAITED => {
+            RT.futexes.wake(slot as usize + core::mem::offset_of!(Slot, state), usize::MAX, u32::MAX);
+            core::ptr::null_mut()
+        }
+        thread => {
+            let thread = thread as *mut Thread;
+            // SAFETY: control blocks are never unmapped. A wait that a signal has ended is not claimed.
+            unsafe {
+                let wait = Ticket::from_word((*thread).join_wait.load(Ordering::Relaxed));
+                if (*thread).park.claim(wait, Reason::Woken) { thread } else { core::ptr::null_mut() }
+            }
+        }
+    }
+}
+
+/// Gives a thread back whose function has returned, `DONE`, and whose result was taken. False: there are enough; it is to be
+/// launched once more, to end.
+///
+/// # Safety
+/// The caller has the handle, and uses it no more.
+pub unsafe fn give_back(slot: *mut Slot) -> bool {
+    // SAFETY: the caller's.
+    unsafe {
+        let Some(t) = enter() else { return false };
+        let kept = sched::give_back((*slot).thread.load(Ordering::Relaxed));
+        leave(t);
+        kept
+    }
+}
