@@ -5,9 +5,9 @@
 //! light one need only keep the compiler from moving anything.
 
 #[cfg(loom)]
-pub use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+pub use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 #[cfg(not(loom))]
-pub use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+pub use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// The cheap half: for the side that runs often.
 #[inline(always)]
@@ -27,6 +27,32 @@ pub fn heavy_fence() {
     loom::sync::atomic::fence(Ordering::SeqCst); // SeqCst: as above
 }
 
+/// After a SeqCst operation that is to come before a later load: such an operation is a full fence on x86-64, but loom takes
+/// it for an AcqRel one.
+#[inline(always)]
+pub fn fence_after_rmw() {
+    #[cfg(loom)]
+    loom::sync::atomic::fence(Ordering::SeqCst); // SeqCst: see above
+}
+
+/// Reads what only the caller writes: no other thread's store is overlooked, and the compiler need not go to memory for it.
+///
+/// # Safety
+/// No other thread writes it.
+#[inline(always)]
+pub unsafe fn own(atomic: &AtomicUsize) -> usize {
+    // SAFETY: reads beside the loads of others.
+    #[cfg(not(loom))]
+    unsafe {
+        *atomic.as_ptr()
+    }
+    // SAFETY: the caller's; loom checks it.
+    #[cfg(loom)]
+    unsafe {
+        atomic.unsync_load()
+    }
+}
+
 /// One turn of a wait loop.
 #[inline]
 pub fn relax() {
@@ -42,4 +68,12 @@ pub fn yield_cpu() {
     std::thread::yield_now();
     #[cfg(loom)]
     loom::thread::yield_now();
+}
+
+/// Whether the caller is a user thread, which can let others run cheaply.
+pub fn is_user_thread() -> bool {
+    #[cfg(not(loom))]
+    return crate::start::is_user_thread();
+    #[cfg(loom)]
+    false
 }

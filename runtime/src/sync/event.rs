@@ -1,8 +1,9 @@
 //! An event: something that happens once, until it is reset.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::cancel::{Limit, WaitError};
 use crate::futex;
 
 const UNSET: u32 = 0;
@@ -44,22 +45,31 @@ impl Event {
 
     /// Waits until it has happened.
     pub fn wait(&self) {
-        self.wait_until(None);
+        // Without a limit it ends with the event.
+        let _ = self.wait_within(&Limit::NEVER);
     }
 
     /// Waits for as long as that; whether it has happened.
     pub fn wait_for(&self, most: Duration) -> bool {
-        self.wait_until(Instant::now().checked_add(most))
+        self.wait_until(most).is_ok()
     }
 
-    fn wait_until(&self, deadline: Option<Instant>) -> bool {
+    /// Waits until it has happened, or until the limit.
+    pub fn wait_until<'l>(&self, limit: impl Into<Limit<'l>>) -> Result<(), WaitError> {
+        if self.is_set() {
+            return Ok(());
+        }
+        self.wait_within(&limit.into())
+    }
+
+    fn wait_within(&self, limit: &Limit<'_>) -> Result<(), WaitError> {
         loop {
             // Acquire: as in `is_set`. pairs: event.word
             match self.word.compare_exchange(UNSET, WAITED_FOR, Ordering::Acquire, Ordering::Acquire) {
-                Err(SET) => return true,
+                Err(SET) => return Ok(()),
                 _ => {
-                    if !futex::wait_until(&self.word, WAITED_FOR, deadline) {
-                        return self.is_set();
+                    if let Err(why) = futex::wait_within(&self.word, WAITED_FOR, limit) {
+                        return if self.is_set() { Ok(()) } else { Err(why) };
                     }
                 }
             }

@@ -4,23 +4,23 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::cancel::{Limit, WaitError};
 use crate::futex;
+use crate::prim::{AtomicU32, Ordering, relax};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 const WAITED_FOR: u32 = 2;
 /// Looks before a thread parks.
-const TURNS: u32 = 100;
+const TURNS: u32 = if cfg!(loom) { 1 } else { 100 };
 
 /// Mutual exclusion. No poisoning: a panic while it is held frees it, and the data is as it was then.
 ///
 /// It may be used by user threads, kernel threads and threads that know nothing of Heddle alike. Whoever has to wait looks
 /// again for a moment, then parks. It is not fair: a thread that comes just when it is freed may be faster than one that
 /// was woken.
-#[derive(Default)]
 pub struct Mutex<T: ?Sized> {
     word: AtomicU32,
     value: UnsafeCell<T>,
@@ -33,7 +33,14 @@ unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 
 impl<T> Mutex<T> {
     /// A free one.
+    #[cfg(not(loom))]
     pub const fn new(value: T) -> Self {
+        Self { word: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
+    }
+
+    /// A free one.
+    #[cfg(loom)]
+    pub fn new(value: T) -> Self {
         Self { word: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
     }
 
@@ -51,9 +58,18 @@ impl<T: ?Sized> Mutex<T> {
     pub fn lock(&self) -> MutexGuard<'_, T> {
         // Acquire: what the last holder did is visible. pairs: mutex.word
         if self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            self.lock_slowly(None);
+            // Without a limit it ends with the lock.
+            let _ = self.lock_slowly(&Limit::NEVER);
         }
         self.guard()
+    }
+
+    /// Waits until nobody else holds it, or until the limit.
+    pub fn lock_until<'l>(&self, limit: impl Into<Limit<'l>>) -> Result<MutexGuard<'_, T>, WaitError> {
+        match self.try_lock() {
+            Some(guard) => Ok(guard),
+            None => self.lock_slowly(&limit.into()).map(|()| self.guard()),
+        }
     }
 
     /// Takes it if nobody holds it.
@@ -66,7 +82,16 @@ impl<T: ?Sized> Mutex<T> {
 
     /// Waits until nobody else holds it, for as long as that.
     pub fn lock_for(&self, most: Duration) -> Option<MutexGuard<'_, T>> {
-        self.try_lock().or_else(|| self.lock_slowly(Instant::now().checked_add(most)).then(|| self.guard()))
+        self.lock_until(most).ok()
+    }
+
+    /// A guard for a lock whose guard was forgotten: for interfaces that lock and unlock by separate calls.
+    ///
+    /// # Safety
+    /// The calling thread holds the mutex, and has no other guard of it.
+    #[inline]
+    pub unsafe fn make_guard_unchecked(&self) -> MutexGuard<'_, T> {
+        self.guard()
     }
 
     /// The value: nobody else can have it.
@@ -79,12 +104,12 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     #[cold]
-    fn lock_slowly(&self, deadline: Option<Instant>) -> bool {
+    fn lock_slowly(&self, limit: &Limit<'_>) -> Result<(), WaitError> {
         let mut now = self.look();
         if now == FREE {
             // Acquire: as in `lock`. pairs: mutex.word
             match self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return true,
+                Ok(_) => return Ok(()),
                 Err(other) => now = other,
             }
         }
@@ -92,11 +117,11 @@ impl<T: ?Sized> Mutex<T> {
             // From here on the word says that somebody waits, also when we have it: there may be others.
             // Acquire: as in `lock`. pairs: mutex.word
             if now != WAITED_FOR && self.word.swap(WAITED_FOR, Ordering::Acquire) == FREE {
-                return true;
+                return Ok(());
             }
-            if !futex::wait_until(&self.word, WAITED_FOR, deadline) {
-                return false;
-            }
+            // If it gives up here the word says that somebody waits, so a wake that it has used up is made again by who
+            // holds the mutex now.
+            futex::wait_within(&self.word, WAITED_FOR, limit)?;
             now = self.look();
         }
     }
@@ -108,7 +133,7 @@ impl<T: ?Sized> Mutex<T> {
             if now != HELD {
                 return now;
             }
-            std::hint::spin_loop();
+            relax();
         }
         self.word.load(Ordering::Relaxed)
     }
@@ -127,7 +152,18 @@ impl<T: ?Sized> Mutex<T> {
     }
 }
 
-/// Frees the mutex when it is dropped.
+impl<T: Default> Default for Mutex<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+/// Frees the mutex when it is dropped, by the thread that holds it: it cannot be sent to another.
+/// ```compile_fail,E0277
+/// static NUMBER: heddle::sync::Mutex<u32> = heddle::sync::Mutex::new(0);
+/// let held = NUMBER.lock();
+/// std::thread::spawn(move || drop(held));
+/// ```
 #[must_use = "the mutex is free again at once"]
 pub struct MutexGuard<'a, T: ?Sized> {
     mutex: &'a Mutex<T>,

@@ -5,6 +5,7 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::cancel::{Limit, WaitError};
 use crate::futex;
 
 const NEW: u32 = 0;
@@ -51,17 +52,26 @@ impl Once {
     /// A closure that calls its own `Once` waits for ever.
     #[inline]
     pub fn call_once(&self, f: impl FnOnce()) {
-        if !self.is_completed() {
-            self.call_slowly(|| {
-                f();
-                true
-            });
+        // Without a limit it ends when it is done.
+        let _ = self.call_once_until(f, Limit::NEVER);
+    }
+
+    /// As [`call_once`](Self::call_once), but waits until the limit at most while another runs. `f` itself has no limit.
+    #[inline]
+    pub fn call_once_until<'l>(&self, f: impl FnOnce(), limit: impl Into<Limit<'l>>) -> Result<(), WaitError> {
+        if self.is_completed() {
+            return Ok(());
         }
+        let done = || {
+            f();
+            true
+        };
+        self.call_slowly(done, &limit.into())
     }
 
     /// Runs `f`, which says whether it has done it.
     #[cold]
-    fn call_slowly(&self, f: impl FnOnce() -> bool) {
+    fn call_slowly(&self, f: impl FnOnce() -> bool, limit: &Limit<'_>) -> Result<(), WaitError> {
         loop {
             // Acquire: what was done, or begun by one that panicked, is visible. pairs: once.word
             match self.word.compare_exchange(NEW, RUNNING, Ordering::Acquire, Ordering::Acquire) {
@@ -70,14 +80,14 @@ impl Once {
                     if f() {
                         turn.result = DONE;
                     }
-                    return;
+                    return Ok(());
                 }
-                Err(DONE) => return,
+                Err(DONE) => return Ok(()),
                 Err(now) => {
                     if now == WAITED_FOR
                         || self.word.compare_exchange(now, WAITED_FOR, Ordering::Relaxed, Ordering::Relaxed).is_ok()
                     {
-                        futex::wait(&self.word, WAITED_FOR);
+                        futex::wait_within(&self.word, WAITED_FOR, limit)?;
                     }
                 }
             }
@@ -112,13 +122,27 @@ impl<T> OnceLock<T> {
     /// The value; made by `make` if there is none. Others wait meanwhile.
     #[inline]
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
-        self.once.call_once(|| {
+        match self.get_or_init_until(make, Limit::NEVER) {
+            Ok(value) => value,
+            Err(_) => unreachable!("there is no limit"),
+        }
+    }
+
+    /// As [`get_or_init`](Self::get_or_init), but waits until the limit at most while another makes it.
+    #[inline]
+    pub fn get_or_init_until<'l>(
+        &self,
+        make: impl FnOnce() -> T,
+        limit: impl Into<Limit<'l>>,
+    ) -> Result<&T, WaitError> {
+        let write = || {
             let value = make();
             // SAFETY: ours alone until the once is completed.
             unsafe { (*self.value.get()).write(value) };
-        });
+        };
+        self.once.call_once_until(write, limit)?;
         match self.get() {
-            Some(value) => value,
+            Some(value) => Ok(value),
             None => unreachable!("it has been made"),
         }
     }
@@ -126,12 +150,14 @@ impl<T> OnceLock<T> {
     /// The value; made by `make` if there is none and it can.
     pub(crate) fn get_or_try(&self, make: impl FnOnce() -> Option<T>) -> Option<&T> {
         if !self.once.is_completed() {
-            self.once.call_slowly(|| {
+            let write = || {
                 let Some(value) = make() else { return false };
                 // SAFETY: as in `get_or_init`.
                 unsafe { (*self.value.get()).write(value) };
                 true
-            });
+            };
+            // Without a limit it ends when one has run.
+            let _ = self.once.call_slowly(write, &Limit::NEVER);
         }
         self.get()
     }

@@ -3,23 +3,25 @@
 //! `state`: 0 free; n readers, times two; `WRITTEN`: a writer holds it. Its lowest bit: a writer waits, and new readers wait
 //! behind it. `writers` changes whenever a writer may try again. `parked` counts those that are about to sleep on either
 //! word: a writer that ends reads it after it has freed the state, and they sleep only if the state is not free after they
-//! have been counted (store buffering: the operations on both are SeqCst, and the futex call reads after a full fence).
+//! have been counted (store buffering: the operations on both are SeqCst). Readers sleep on the state itself, which the futex
+//! call reads after a full fence; writers look at it once more.
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::cancel::{Limit, WaitError};
 use crate::futex;
+use crate::prim::{AtomicU32, Ordering, fence_after_rmw, relax};
 
 const WRITER_WAITS: u32 = 1;
 const READER: u32 = 2;
 const WRITTEN: u32 = u32::MAX;
-const TURNS: u32 = 100;
+const TURNS: u32 = if cfg!(loom) { 1 } else { 100 };
 
 /// Shared or exclusive access. No poisoning. Writers come first: while one waits, no new reader gets in, so a thread that
 /// reads must not read again.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct RwLock<T: ?Sized> {
     state: AtomicU32,
     writers: AtomicU32,
@@ -34,7 +36,19 @@ unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
 
 impl<T> RwLock<T> {
     /// A free one.
+    #[cfg(not(loom))]
     pub const fn new(value: T) -> Self {
+        Self {
+            state: AtomicU32::new(0),
+            writers: AtomicU32::new(0),
+            parked: AtomicU32::new(0),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// A free one.
+    #[cfg(loom)]
+    pub fn new(value: T) -> Self {
         Self {
             state: AtomicU32::new(0),
             writers: AtomicU32::new(0),
@@ -53,11 +67,29 @@ impl<T: ?Sized> RwLock<T> {
     /// Waits until no writer holds it or waits for it.
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        // Without a limit it ends with the lock.
+        let _ = self.read_within(|| Limit::NEVER);
+        RwLockReadGuard { lock: self, not_send: PhantomData }
+    }
+
+    /// Waits until no writer holds it or waits for it, or until the limit.
+    pub fn read_until<'l>(&self, limit: impl Into<Limit<'l>>) -> Result<RwLockReadGuard<'_, T>, WaitError> {
+        self.read_within(|| limit.into())?;
+        Ok(RwLockReadGuard { lock: self, not_send: PhantomData })
+    }
+
+    fn read_within<'l>(&self, limit: impl FnOnce() -> Limit<'l>) -> Result<(), WaitError> {
+        let s = self.state.load(Ordering::Relaxed);
+        if self.try_count(s) { Ok(()) } else { self.read_slowly(&limit()) }
+    }
+
+    #[cold]
+    fn read_slowly(&self, limit: &Limit<'_>) -> Result<(), WaitError> {
         let mut turns = 0;
         loop {
             let s = self.state.load(Ordering::Relaxed);
             if self.try_count(s) {
-                return RwLockReadGuard { lock: self, not_send: PhantomData };
+                return Ok(());
             }
             if s & WRITER_WAITS == 0 {
                 assert!(s < WRITTEN - READER, "too many readers");
@@ -65,10 +97,14 @@ impl<T: ?Sized> RwLock<T> {
             }
             turns += 1;
             if turns < TURNS {
-                std::hint::spin_loop();
+                relax();
             } else {
-                // A reader that waits is woken when the word has changed: by the writer's end.
-                self.park(&self.state, s);
+                // A reader that waits is woken when the word has changed: by the writer's end, or when it gives up. All
+                // readers are woken together, so one that gives up has used up nothing.
+                self.count_parked();
+                let result = futex::wait_within(&self.state, s, limit);
+                self.parked.fetch_sub(1, Ordering::Relaxed);
+                result?;
             }
         }
     }
@@ -99,8 +135,18 @@ impl<T: ?Sized> RwLock<T> {
         if let Some(guard) = self.try_write() {
             return guard;
         }
-        self.write_slowly();
+        // Without a limit it ends with the lock.
+        let _ = self.write_slowly(&Limit::NEVER);
         RwLockWriteGuard { lock: self, not_send: PhantomData }
+    }
+
+    /// Waits until nobody else holds it, or until the limit.
+    pub fn write_until<'l>(&self, limit: impl Into<Limit<'l>>) -> Result<RwLockWriteGuard<'_, T>, WaitError> {
+        if let Some(guard) = self.try_write() {
+            return Ok(guard);
+        }
+        self.write_slowly(&limit.into())?;
+        Ok(RwLockWriteGuard { lock: self, not_send: PhantomData })
     }
 
     /// Takes it if nobody holds it.
@@ -112,35 +158,67 @@ impl<T: ?Sized> RwLock<T> {
     }
 
     #[cold]
-    fn write_slowly(&self) {
+    fn write_slowly(&self, limit: &Limit<'_>) -> Result<(), WaitError> {
         let mut turns = 0;
         loop {
             let s = self.state.load(Ordering::Relaxed);
             if s <= WRITER_WAITS {
                 // Acquire: what the last holders did is visible. pairs: rwlock.state
                 if self.state.compare_exchange(s, WRITTEN, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                    return;
+                    return Ok(());
                 }
                 continue;
             }
             turns += 1;
             if turns < TURNS {
-                std::hint::spin_loop();
+                relax();
                 continue;
             }
-            // Acquire: the state read next is at least as new as the change that was announced. pairs: rwlock.writers
-            let before = self.writers.load(Ordering::Acquire);
-            let s = self.state.load(Ordering::Relaxed);
-            if s <= WRITER_WAITS {
-                continue;
+            self.count_parked();
+            let result = self.sleep_to_write(limit);
+            self.parked.fetch_sub(1, Ordering::Relaxed);
+            if let Err(why) = result {
+                self.give_up();
+                return Err(why);
             }
-            if s & WRITER_WAITS == 0
-                && self.state.compare_exchange(s, s | WRITER_WAITS, Ordering::Relaxed, Ordering::Relaxed).is_err()
-            {
-                continue;
-            }
-            self.park(&self.writers, before);
         }
+    }
+
+    /// The caller has been counted as parked.
+    fn sleep_to_write(&self, limit: &Limit<'_>) -> Result<(), WaitError> {
+        // Acquire: the state read next is at least as new as the change that was announced. pairs: rwlock.writers
+        let before = self.writers.load(Ordering::Acquire);
+        // SeqCst: after we have been counted: either this finds the state free, or who frees it finds us. pairs: rwlock.parked
+        let s = self.state.load(Ordering::SeqCst);
+        if s <= WRITER_WAITS
+            || s & WRITER_WAITS == 0
+                && self.state.compare_exchange(s, s | WRITER_WAITS, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        {
+            return Ok(());
+        }
+        futex::wait_within(&self.writers, before, limit)
+    }
+
+    fn count_parked(&self) {
+        self.parked.fetch_add(1, Ordering::SeqCst); // SeqCst: before the state is read once more. pairs: rwlock.parked
+        fence_after_rmw();
+    }
+
+    /// A writer that waited waits no more: it may have been the one that keeps new readers out, and it may have used up
+    /// a wake. So all look again, and other writers say again that they wait.
+    #[cold]
+    fn give_up(&self) {
+        let mut s = self.state.load(Ordering::Relaxed);
+        while s != WRITTEN && s & WRITER_WAITS != 0 {
+            match self.state.compare_exchange(s, s & !WRITER_WAITS, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(other) => s = other,
+            }
+        }
+        // Release: the bit is cleared. pairs: rwlock.writers
+        self.writers.fetch_add(1, Ordering::Release);
+        futex::wake(&self.writers, i32::MAX);
+        futex::wake(&self.state, i32::MAX);
     }
 
     fn end_read(&self) {
@@ -155,16 +233,11 @@ impl<T: ?Sized> RwLock<T> {
         // SeqCst: what we wrote comes before the next holder (pairs: rwlock.state), and the store before the load: a thread
         // that was counted after it finds the state free (pairs: rwlock.parked).
         self.state.swap(0, Ordering::SeqCst);
+        fence_after_rmw();
         // SeqCst: see above.
         if self.parked.load(Ordering::SeqCst) != 0 {
             self.wake(true);
         }
-    }
-
-    fn park(&self, word: &AtomicU32, value: u32) {
-        self.parked.fetch_add(1, Ordering::SeqCst); // SeqCst: before the futex call reads the word. pairs: rwlock.parked
-        futex::wait(word, value);
-        self.parked.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// It is free: a writer may try again, and so may readers if a writer has kept them out.
@@ -182,6 +255,28 @@ impl<T: ?Sized> RwLock<T> {
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
+
+    /// A guard for shared access whose guard was forgotten: for interfaces that lock and unlock by separate calls.
+    ///
+    /// # Safety
+    /// The calling thread reads, and has fewer guards than it has locked the lock times.
+    pub unsafe fn make_read_guard_unchecked(&self) -> RwLockReadGuard<'_, T> {
+        RwLockReadGuard { lock: self, not_send: PhantomData }
+    }
+
+    /// A guard for exclusive access whose guard was forgotten.
+    ///
+    /// # Safety
+    /// The calling thread writes, and has no other guard.
+    pub unsafe fn make_write_guard_unchecked(&self) -> RwLockWriteGuard<'_, T> {
+        RwLockWriteGuard { lock: self, not_send: PhantomData }
+    }
+}
+
+impl<T: Default> Default for RwLock<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
 }
 
 /// Shared access, until it is dropped.
@@ -191,7 +286,12 @@ pub struct RwLockReadGuard<'a, T: ?Sized> {
     not_send: PhantomData<*const ()>,
 }
 
-/// Exclusive access, until it is dropped.
+/// Exclusive access, until it is dropped, by the thread that has it:
+/// ```compile_fail,E0277
+/// static NUMBER: heddle::sync::RwLock<u32> = heddle::sync::RwLock::new(0);
+/// let held = NUMBER.write();
+/// std::thread::spawn(move || drop(held));
+/// ```
 #[must_use = "the lock is free again at once"]
 pub struct RwLockWriteGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::cancel::{Limit, WaitError};
 use crate::futex;
 
 /// Counts things under way; one or more threads wait until there are none.
@@ -39,15 +40,38 @@ impl WaitGroup {
         }
     }
 
+    /// That many more; false, and nothing has changed, if there would be more than `u32::MAX`.
+    pub fn try_add(&self, more: u32) -> bool {
+        self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| now.checked_add(more)).is_ok()
+    }
+
+    /// One less; false, and nothing has changed, if there are none.
+    pub fn try_done(&self) -> bool {
+        let word = &raw const self.count;
+        // AcqRel: as in `done`. pairs: wait_group.count
+        let old = self.count.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |now| now.checked_sub(1));
+        if old == Ok(1) {
+            futex::wake(word, i32::MAX);
+        }
+        old.is_ok()
+    }
+
     /// Waits until there are none.
     pub fn wait(&self) {
+        // Without a limit it ends with the last.
+        let _ = self.wait_until(Limit::NEVER);
+    }
+
+    /// Waits until there are none, or until the limit.
+    pub fn wait_until<'l>(&self, limit: impl Into<Limit<'l>>) -> Result<(), WaitError> {
+        let limit = limit.into();
         loop {
             // Acquire: what was under way is visible. pairs: wait_group.count
             let now = self.count.load(Ordering::Acquire);
             if now == 0 {
-                return;
+                return Ok(());
             }
-            futex::wait(&self.count, now);
+            futex::wait_within(&self.count, now, &limit)?;
         }
     }
 }

@@ -18,6 +18,8 @@ super::tests![
     barrier,
     semaphore,
     semaphore_in_time,
+    refused_and_unchanged,
+    guards_made_again,
     once,
     once_after_a_panic,
     once_lock,
@@ -191,6 +193,52 @@ fn semaphore_in_time() {
     assert!(semaphore.acquire_for(Duration::from_millis(2)));
     assert!(semaphore.try_acquire());
     assert!(!semaphore.try_acquire());
+}
+
+fn refused_and_unchanged() {
+    let semaphore = Semaphore::new(u32::MAX - 1);
+    assert!(semaphore.try_release_many(1));
+    assert!(!semaphore.try_release_many(1));
+    assert!(semaphore.try_acquire());
+    assert!(!semaphore.try_release_many(2));
+    assert!(semaphore.try_release_many(1));
+
+    let group = WaitGroup::new();
+    assert!(!group.try_done());
+    group.wait();
+    assert!(group.try_add(u32::MAX));
+    assert!(!group.try_add(1));
+    assert!(group.try_done());
+    assert!(group.try_add(1));
+
+    let group = Arc::new(WaitGroup::new());
+    group.add(THREADS);
+    let inside = group.clone();
+    on_threads(move |_| assert!(inside.try_done()));
+    group.wait();
+    assert!(!group.try_done());
+}
+
+fn guards_made_again() {
+    let mutex = Mutex::new(1);
+    std::mem::forget(mutex.lock());
+    assert!(mutex.try_lock().is_none());
+    // SAFETY: we hold it, and have forgotten the guard.
+    *unsafe { mutex.make_guard_unchecked() } += 1;
+    assert_eq!(*mutex.try_lock().unwrap(), 2);
+
+    let lock = RwLock::new(1);
+    std::mem::forget((lock.read(), lock.read()));
+    // SAFETY: we have forgotten two guards.
+    assert_eq!(*unsafe { lock.make_read_guard_unchecked() }, 1);
+    assert!(lock.try_write().is_none());
+    // SAFETY: and have made one of them again.
+    drop(unsafe { lock.make_read_guard_unchecked() });
+    std::mem::forget(lock.try_write().unwrap());
+    assert!(lock.try_read().is_none());
+    // SAFETY: we write, and have forgotten the guard.
+    *unsafe { lock.make_write_guard_unchecked() } += 1;
+    assert_eq!(*lock.try_read().unwrap(), 2);
 }
 
 fn once() {
