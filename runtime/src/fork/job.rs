@@ -1,7 +1,7 @@
 //! A job: something that may be run by another thread, in the frame of who made it or in a box.
 //!
-//! Its word tells how far it is: *pending*, *waited for* (by its maker, who cannot go on), *done*. The maker's memory may
-//! be gone as soon as the word says done. So who has run it
+//! A job that somebody steals gets a word that tells how far it is: *pending*, *waited for* (by its maker, who cannot go on),
+//! *done*. The maker's memory may be gone as soon as the word says done. So who has run it
 //!
 //! 1. tries to go from pending to done, and then touches it no more;
 //! 2. if it is waited for, reads who waits, stores done, and wakes that lane, which is never freed.
@@ -22,16 +22,33 @@ const DONE: u32 = 2;
 pub struct Job {
     /// Runs it, given its address, and says that it is done.
     pub run: unsafe fn(*const Job),
-    word: AtomicU32,
+    /// Written by the thief, under the lane's lock.
+    word: UnsafeCell<MaybeUninit<AtomicU32>>,
     /// Who waits; written before the word says so.
     waiter: UnsafeCell<MaybeUninit<*const Lane>>,
 }
 
 impl Job {
-    /// A pending one.
+    /// One that nobody has stolen.
     #[inline(always)]
-    pub fn new(run: unsafe fn(*const Job)) -> Self {
-        Self { run, word: AtomicU32::new(PENDING), waiter: UnsafeCell::new(MaybeUninit::uninit()) }
+    pub const fn new(run: unsafe fn(*const Job)) -> Self {
+        Self { run, word: UnsafeCell::new(MaybeUninit::uninit()), waiter: UnsafeCell::new(MaybeUninit::uninit()) }
+    }
+
+    /// It has been stolen: it is pending.
+    ///
+    /// # Safety
+    /// Called once, by the thief, before the maker looks for it.
+    pub unsafe fn claim(job: *const Job) {
+        // SAFETY: the caller's.
+        unsafe { (*(*job).word.get()).write(AtomicU32::new(PENDING)) };
+    }
+
+    /// # Safety
+    /// The job was stolen.
+    unsafe fn word(&self) -> &AtomicU32 {
+        // SAFETY: the caller's.
+        unsafe { (*self.word.get()).assume_init_ref() }
     }
 
     /// Says that it is done and wakes who waits.
@@ -42,12 +59,14 @@ impl Job {
         // SAFETY: until the word says done the maker keeps the job; who waits is written if the word says that somebody does.
         let waiter = unsafe {
             // Release: what the job did comes before its maker goes on. Acquire: who waits has told so. pairs: job.done
-            match (*job).word.compare_exchange(PENDING, DONE, Ordering::Release, Ordering::Acquire) {
+            match (*job).word().compare_exchange(PENDING, DONE, Ordering::Release, Ordering::Acquire) {
                 Ok(_) => return,
                 Err(_) => {
                     let waiter = (*(*job).waiter.get()).assume_init();
+                    #[cfg(not(loom))]
+                    super::pool::goes_on();
                     // Release: as above. pairs: job.done
-                    (*job).word.store(DONE, Ordering::Release);
+                    (*job).word().store(DONE, Ordering::Release);
                     waiter
                 }
             }
@@ -56,17 +75,28 @@ impl Job {
         unsafe { (*waiter).tell() };
     }
 
-    /// Whether somebody else has run it to its end.
-    pub fn is_done(&self) -> bool {
+    /// Whether the thief has run it to its end.
+    ///
+    /// # Safety
+    /// The job was stolen.
+    pub unsafe fn is_done(&self) -> bool {
+        // SAFETY: the caller's.
+        let word = unsafe { self.word() };
         // Acquire: all that the job did is visible. pairs: job.done
-        self.word.load(Ordering::Acquire) == DONE
+        word.load(Ordering::Acquire) == DONE
     }
 
     /// Makes `lane`, the caller's, the one to be told. False: the job is done.
-    pub fn wait_on(&self, lane: &Lane) -> bool {
-        // SAFETY: nobody reads it before the word says that somebody waits.
-        unsafe { (*self.waiter.get()).write(lane) };
+    ///
+    /// # Safety
+    /// The job was stolen.
+    pub unsafe fn wait_on(&self, lane: &Lane) -> bool {
+        // SAFETY: nobody reads the waiter before the word says that somebody waits; the word is the caller's.
+        let word = unsafe {
+            (*self.waiter.get()).write(lane);
+            self.word()
+        };
         // Release: the waiter is written. Acquire: all that the job did is visible. pairs: job.done
-        self.word.compare_exchange(PENDING, WAITED_FOR, Ordering::Release, Ordering::Acquire).is_ok()
+        word.compare_exchange(PENDING, WAITED_FOR, Ordering::Release, Ordering::Acquire).is_ok()
     }
 }

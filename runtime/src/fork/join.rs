@@ -52,11 +52,13 @@ impl<F: FnOnce() -> R + Send, R: Send> JoinJob<F, R> {
     }
 }
 
+/// The bytes of a closure that is small.
+const SMALL: usize = 64;
+
 /// Takes the job back, or waits for it, when the first closure panics.
 struct Guard<'a, F: FnOnce() -> R + Send, R: Send> {
     lane: &'static Lane,
     job: &'a JoinJob<F, R>,
-    place: usize,
 }
 
 impl<F: FnOnce() -> R + Send, R: Send> Drop for Guard<'_, F, R> {
@@ -64,16 +66,16 @@ impl<F: FnOnce() -> R + Send, R: Send> Drop for Guard<'_, F, R> {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: our lane and our job: as in `join`.
-        unsafe { abandon(self.lane, self.job, self.place) };
+        unsafe { abandon(self.lane, self.job) };
     }
 }
 
 #[cold]
 #[inline(never)]
-unsafe fn abandon<F: FnOnce() -> R + Send, R: Send>(lane: &Lane, job: &JoinJob<F, R>, place: usize) {
+unsafe fn abandon<F: FnOnce() -> R + Send, R: Send>(lane: &Lane, job: &JoinJob<F, R>) {
     // SAFETY: the caller's.
     unsafe {
-        if lane.pop(place) {
+        if lane.pop() {
             drop(job.take());
         } else {
             pool::wait_for(lane, &job.job);
@@ -101,37 +103,77 @@ unsafe fn abandon<F: FnOnce() -> R + Send, R: Send>(lane: &Lane, job: &JoinJob<F
 /// }
 /// assert_eq!(fib(20), 6765);
 /// ```
-#[inline]
+// Always inlined: the closures' captures need not go through memory then, and all that is rare is elsewhere.
+#[inline(always)]
 pub fn join<A, B, RA, RB>(a: A, b: B) -> (RA, RB)
 where
     A: FnOnce() -> RA,
     B: FnOnce() -> RB + Send,
     RB: Send,
 {
-    let Some(lane) = pool::lane().or_else(pool::attach) else {
-        // The thread is ending: nothing of it may be lent to others any more.
-        return (a(), b());
-    };
-    let job = JoinJob::new(b);
-    // SAFETY: our lane; the job stays in this frame until it is taken back or done, also when `a` panics.
-    let place = unsafe { lane.push(&raw const job.job) };
-    if !lane.is_attended(place) {
-        // SAFETY: our lane.
-        unsafe { pool::attend(lane) };
+    // A small closure may stay in registers for us; a large one is not to be there twice.
+    if size_of::<B>() <= SMALL {
+        let b = ManuallyDrop::new(b);
+        // SAFETY: one of the two is used: ours if we have the job, otherwise the job's.
+        let job = JoinJob::new(unsafe { std::ptr::read(&*b) });
+        // SAFETY: as above.
+        unsafe { join_job(a, &job, || ManuallyDrop::into_inner(b)) }
+    } else {
+        let job = JoinJob::new(b);
+        // SAFETY: we have the job then.
+        unsafe { join_job(a, &job, || job.take()) }
     }
-    let guard = Guard { lane, job: &job, place };
+}
+
+/// # Safety
+/// The job is new. `take_back` is used at most once, when nobody else has the job.
+#[inline(always)]
+unsafe fn join_job<A, B, RA, RB>(a: A, job: &JoinJob<B, RB>, take_back: impl FnOnce() -> B) -> (RA, RB)
+where
+    A: FnOnce() -> RA,
+    B: FnOnce() -> RB + Send,
+    RB: Send,
+{
+    let Some(lane) = pool::lane().or_else(pool::attach) else {
+        // SAFETY: we have the job.
+        return one_by_one(a, unsafe { job.take() });
+    };
+    // SAFETY: our lane; the job stays in the caller's frame until it is taken back or done, also when `a` panics.
+    unsafe {
+        lane.push(&raw const job.job);
+        if !lane.is_attended() {
+            pool::attend(lane);
+        }
+    }
+    let guard = Guard { lane, job };
     let a = a();
     forget(guard);
-    // SAFETY: our lane; what `a` pushed it has taken back, but for jobs of outer scopes.
-    if unsafe { lane.pop(place) } {
-        // SAFETY: we have the job.
-        let b = unsafe { job.take() };
-        return (a, b());
+    // SAFETY: our lane; what `a` pushed it has taken back.
+    if unsafe { lane.pop() } {
+        return (a, take_back()());
     }
-    pool::wait_for(lane, &job.job);
-    // SAFETY: the job is done: its result is written.
-    match unsafe { (*job.result.get()).assume_init_read() } {
-        Ok(b) => (a, b),
-        Err(panic) => resume_unwind(panic),
-    }
+    // SAFETY: our lane; the job was stolen.
+    (a, unsafe { stolen(lane, job) })
+}
+
+/// Waits for the job and answers its result.
+///
+/// # Safety
+/// `lane` is the caller's, and the job was stolen from it.
+#[cold]
+#[inline(never)]
+unsafe fn stolen<F: FnOnce() -> R + Send, R: Send>(lane: &Lane, job: &JoinJob<F, R>) -> R {
+    // SAFETY: the job was stolen, and then is done: its result is written.
+    let result = unsafe {
+        pool::wait_for(lane, &job.job);
+        (*job.result.get()).assume_init_read()
+    };
+    result.unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// The thread is ending: nothing of it may be lent to others any more.
+#[cold]
+#[inline(never)]
+fn one_by_one<RA, RB>(a: impl FnOnce() -> RA, b: impl FnOnce() -> RB) -> (RA, RB) {
+    (a(), b())
 }

@@ -1,31 +1,32 @@
-//! A lane: one thread's stack of jobs that others may take from the bottom.
+//! A lane: what one thread has to give away. A stack of joins' second halves, and a queue of the jobs of its scopes.
 //!
-//! The thread that owns it pushes and pops at the top, `tail`, without a locked instruction or a fence; thieves take the
-//! oldest job, at `head`, one thief at a time. It is the protocol of Cilk-5 ("THE") with an asymmetric fence: the price of
-//! ordering is the thief's.
+//! **The stack.** The thread that owns the lane pushes and pops at the top, `tail`, without a locked instruction or a fence;
+//! thieves take the oldest job, at `head`, one thief at a time. It is the protocol of Cilk-5 ("THE") with an asymmetric
+//! fence: the price of ordering is the thief's. A job's place is the number of joins that its thread is inside of.
 //!
-//! **Push** (owner): write the slot; `tail = t + 1`.
+//! *Push* (owner): write the slot; `tail = t + 1`.
 //!
-//! **Pop** of the job at `t` (owner): `tail = t`; *light fence*; read `head`. At most `t`: the job is ours. Otherwise a
-//! thief has claimed it, or is trying to: take the lock, read `head` again.
+//! *Pop* of the job at `t = tail - 1` (owner): `tail = t`; *light fence*; read `head`. At most `t`: the job is ours. Otherwise
+//! a thief has claimed it, or is trying to: take the lock, read `head` again. If it is more than `t`, the job was stolen, and all
+//! below it before: `head = t`, so that the place is free again.
 //!
-//! **Steal** (thief): take the lock; if `head < tail`: `head = h + 1`; *heavy fence*; read `tail`. At least `h + 1`: the job
+//! *Steal* (thief): take the lock; if `head < tail`: `head = h + 1`; *heavy fence*; read `tail`. At least `h + 1`: the job
 //! in slot `h` is the thief's. Otherwise the owner got it: `head = h`. Give the lock back.
 //!
 //! **Why a job is taken once.** For the job at `t`, owner and thief both do "store mine; fence; read the other's" (store
 //! buffering), so at least one sees the other's store. If the owner sees `head > t`, it asks again under the lock, when the
 //! thief has decided. If it does not, the thief reads the owner's `tail` or a later one: `tail = t` makes it give up; a
 //! later `t + 1` is that of another job that was pushed to the same place, whose slot it then reads (`tail` is stored
-//! with Release after the slot).
+//! with Release after the slot). A slot is not written again while a thief reads it: it would have to be popped first, which
+//! needs the lock.
 //!
-//! A claimed slot may be read after `head` has moved past it, so one slot is always left free: `mask` may be in use. A push
-//! finds room without looking; after it the owner compares `tail` with `limit`, which is at most what there is room for
-//! (`head + mask` at some time before), and makes room for the next one, under the lock.
+//! A push finds room without looking; after it the owner compares `tail` with `limit`, which is at most the number of slots,
+//! and makes room for the next one, under the lock. Others set `limit` to 0 to be noticed at the owner's next push: that one
+//! comparison is all that a push pays for both. `pool.rs` has the protocol, and the argument that nothing is overlooked.
 //!
-//! Others set `limit` to 0 to be noticed at the owner's next push: that one comparison is all that a push pays for both.
-//! `pool.rs` has the protocol, and the argument that nothing is overlooked.
-//!
-//! Places are numbers that never wrap around: 64 bits of pushes are some hundred years.
+//! **The queue.** Jobs of scopes stay when the function that made them returns, so they are no stack. They are boxed anyway:
+//! they lie in a queue under the lock, the owner's end the back. Each knows how high the stack was, so that a thief can take what
+//! is older.
 //!
 //! Lanes are never freed: a thread that ends leaves its lane, with whatever is in it, for the next thread, and for thieves.
 //!
@@ -33,13 +34,16 @@
 //! The owner's methods are `unsafe`: called by the thread that holds the lane. Slots hold addresses of jobs, which their
 //! makers keep until they are done or taken back.
 
+use std::cell::UnsafeCell;
+use std::collections::VecDeque;
+
 use crate::futex;
-use crate::prim::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, heavy_fence, light_fence, relax, yield_cpu};
+use crate::prim::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, heavy_fence, light_fence, own, relax, yield_cpu};
 
 use super::job::Job;
 
 /// Slots of a new lane.
-const SLOTS: usize = if cfg!(loom) { 4 } else { 256 };
+const SLOTS: usize = if cfg!(loom) { 2 } else { 256 };
 
 type Slot = AtomicPtr<Job>;
 
@@ -50,10 +54,8 @@ pub struct Lane {
     tail: AtomicUsize,
     /// The oldest job; written under the lock.
     head: AtomicUsize,
-    /// The ring; changed by the owner under the lock.
+    /// The stack; changed by the owner under the lock.
     slots: AtomicPtr<Slot>,
-    /// Its size less 1.
-    mask: AtomicUsize,
     /// The owner attends when `tail` reaches it. Written under the lock of the pool.
     limit: AtomicUsize,
     lock: AtomicU32,
@@ -63,9 +65,38 @@ pub struct Lane {
     pub(super) taken: AtomicU32,
     /// The next of all lanes; written before it is listed.
     pub(super) next: AtomicPtr<Lane>,
+    /// How many slots there are; changed by the owner.
+    room: AtomicUsize,
+    /// Jobs of scopes; under the lock.
+    queue: UnsafeCell<VecDeque<Scoped>>,
+    /// The number of the job at the front of the queue, and of the next at its back: to be read without the lock. Jobs are
+    /// numbered anew when one between is taken.
+    front: AtomicUsize,
+    back: AtomicUsize,
 }
 
-fn ring(size: usize) -> *mut Slot {
+struct Scoped {
+    job: *const Job,
+    /// How high the stack was.
+    height: usize,
+}
+
+/// What a lane holds, as one look tells.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    head: usize,
+    tail: usize,
+    front: usize,
+    back: usize,
+}
+
+impl Look {
+    pub fn is_empty(&self) -> bool {
+        self.head >= self.tail && self.front >= self.back
+    }
+}
+
+fn stack(size: usize) -> *mut Slot {
     let slots: Vec<Slot> = (0..size).map(|_| AtomicPtr::new(std::ptr::null_mut())).collect();
     Box::into_raw(slots.into_boxed_slice()).cast()
 }
@@ -76,62 +107,70 @@ impl Lane {
         Self {
             tail: AtomicUsize::new(0),
             head: AtomicUsize::new(0),
-            slots: AtomicPtr::new(ring(SLOTS)),
-            mask: AtomicUsize::new(SLOTS - 1),
+            slots: AtomicPtr::new(stack(SLOTS)),
             limit: AtomicUsize::new(0),
             lock: AtomicU32::new(0),
             told: AtomicU32::new(0),
             taken: AtomicU32::new(1),
             next: AtomicPtr::new(std::ptr::null_mut()),
+            room: AtomicUsize::new(SLOTS),
+            queue: UnsafeCell::new(VecDeque::new()),
+            front: AtomicUsize::new(0),
+            back: AtomicUsize::new(0),
         }
     }
 
     /// The slot of a job.
     ///
     /// # Safety
-    /// The owner, or who holds the lock.
+    /// The owner, or who holds the lock; `at` is less than the room.
     #[inline(always)]
     unsafe fn slot(&self, at: usize) -> &Slot {
-        // SAFETY: the ring has mask + 1 slots and is not replaced meanwhile: that takes the owner and the lock.
-        unsafe { &*self.slots.load(Ordering::Relaxed).add(at & self.mask.load(Ordering::Relaxed)) }
+        // SAFETY: the stack is not replaced meanwhile: that takes the owner and the lock.
+        unsafe { &*self.slots.load(Ordering::Relaxed).add(at) }
     }
 
-    /// Where the next job goes.
-    #[inline(always)]
-    pub fn top(&self) -> usize {
-        self.tail.load(Ordering::Relaxed)
+    /// What there is.
+    pub fn look(&self) -> Look {
+        Look {
+            head: self.head.load(Ordering::Relaxed),
+            tail: self.tail.load(Ordering::Relaxed),
+            front: self.front.load(Ordering::Relaxed),
+            back: self.back.load(Ordering::Relaxed),
+        }
     }
 
     /// Whether a thief would find nothing; to be believed by the owner only.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.head.load(Ordering::Relaxed) >= self.tail.load(Ordering::Relaxed)
+        self.look().is_empty()
     }
 
-    /// Head and tail, as one look tells.
-    pub fn ends(&self) -> (usize, usize) {
-        (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed))
-    }
-
-    /// Adds a job; answers its place. The caller then asks [`Lane::is_attended`].
+    /// Adds a job to the stack. The caller then asks [`Lane::is_attended`].
     ///
     /// # Safety
     /// The owner; the job stays where it is until it is taken back or done.
     #[inline(always)]
-    pub unsafe fn push(&self, job: *const Job) -> usize {
-        let t = self.tail.load(Ordering::Relaxed);
-        // SAFETY: the caller owns the lane.
-        unsafe { self.slot(t) }.store(job.cast_mut(), Ordering::Relaxed);
-        // Release: the job and its slot are written. pairs: lane.tail
-        self.tail.store(t + 1, Ordering::Release);
-        t
+    pub unsafe fn push(&self, job: *const Job) {
+        // SAFETY: the caller owns the lane: nobody else writes `tail`, and there is room.
+        unsafe {
+            let t = own(&self.tail);
+            self.slot(t).store(job.cast_mut(), Ordering::Relaxed);
+            // Release: the job and its slot are written. pairs: lane.tail
+            self.tail.store(t + 1, Ordering::Release);
+        }
     }
 
-    /// Whether, after a push to `t`, neither is room to be made nor does anybody want to be noticed.
+    /// Whether, after a push, neither is room to be made nor does anybody want to be noticed.
+    ///
+    /// # Safety
+    /// The owner.
     #[inline(always)]
-    pub fn is_attended(&self, t: usize) -> bool {
+    pub unsafe fn is_attended(&self) -> bool {
+        // SAFETY: the caller's.
+        let tail = unsafe { own(&self.tail) };
         light_fence(); // the push comes before the load. pairs: pool.limit
-        t + 1 < self.limit.load(Ordering::Relaxed)
+        tail < self.limit.load(Ordering::Relaxed)
     }
 
     /// The owner is to notice at its next push.
@@ -144,86 +183,37 @@ impl Lane {
     /// # Safety
     /// The owner.
     pub unsafe fn unlimit(&self) {
-        self.acquire();
-        let limit = self.head.load(Ordering::Relaxed) + self.mask.load(Ordering::Relaxed);
-        self.release();
-        self.limit.store(limit, Ordering::Relaxed);
+        self.limit.store(self.room.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Takes the job at `t`, which the caller pushed, back. False: somebody else runs it.
+    /// Takes back the job that the caller pushed last. False: somebody else runs it.
     ///
     /// # Safety
-    /// The owner; everything that was pushed after it by the caller has been taken back.
+    /// The owner; everything that was pushed after it has been taken back.
     #[inline(always)]
-    pub unsafe fn pop(&self, t: usize) -> bool {
-        if self.tail.load(Ordering::Relaxed) == t + 1 {
-            // Release: the slots below are still what they were. pairs: lane.tail
-            self.tail.store(t, Ordering::Release);
-            light_fence(); // the store comes before the load: see the module. pairs: lane.take
-            if self.head.load(Ordering::Relaxed) <= t {
-                return true;
-            }
+    pub unsafe fn pop(&self) -> bool {
+        // SAFETY: the caller owns the lane: nobody else writes `tail`.
+        let t = unsafe { own(&self.tail) } - 1;
+        // Release: the slots below are still what they were. pairs: lane.tail
+        self.tail.store(t, Ordering::Release);
+        light_fence(); // the store comes before the load: see the module. pairs: lane.take
+        if self.head.load(Ordering::Relaxed) <= t {
+            return true;
         }
-        // SAFETY: the caller's.
-        unsafe { self.pop_slowly(t) }
+        self.pop_slowly(t)
     }
 
-    /// A thief is near, or jobs of scopes further out lie above.
+    /// A thief is near.
     #[cold]
     #[inline(never)]
-    unsafe fn pop_slowly(&self, t: usize) -> bool {
+    fn pop_slowly(&self, t: usize) -> bool {
         self.acquire();
-        let head = self.head.load(Ordering::Relaxed);
-        let ours = head <= t;
-        let tail = self.tail.load(Ordering::Relaxed);
-        if !ours && tail <= t {
-            // Empty, with `tail` one below `head`. Release: as in `push`.
-            self.tail.store(head, Ordering::Release);
-        } else if ours && t < tail {
-            // SAFETY: we are the owner, and hold the lock.
-            unsafe { self.close_gap(t, tail) };
+        let is_ours = self.head.load(Ordering::Relaxed) <= t;
+        if !is_ours {
+            self.head.store(t, Ordering::Relaxed);
         }
         self.release();
-        ours
-    }
-
-    /// Takes out what is at `at`, moving what lies above.
-    unsafe fn close_gap(&self, at: usize, tail: usize) {
-        let mut i = at;
-        while i + 1 != tail {
-            // SAFETY: the owner, under the lock.
-            unsafe { self.slot(i).store(self.slot(i + 1).load(Ordering::Relaxed), Ordering::Relaxed) };
-            i += 1;
-        }
-        // Release: as in `push`.
-        self.tail.store(i, Ordering::Release);
-    }
-
-    /// Takes the newest job at or above `base` for which `wanted` holds.
-    ///
-    /// # Safety
-    /// The owner. Jobs at and above `base` are alive.
-    pub unsafe fn take_above(&self, base: usize, wanted: impl Fn(*const Job) -> bool) -> Option<*const Job> {
-        if self.tail.load(Ordering::Relaxed) <= base {
-            return None;
-        }
-        self.acquire();
-        let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
-        let mut at = tail;
-        let mut found = None;
-        while at > base && at > head && found.is_none() {
-            at -= 1;
-            // SAFETY: the owner, under the lock; the job was not taken.
-            unsafe {
-                let job = self.slot(at).load(Ordering::Relaxed);
-                if wanted(job) {
-                    self.close_gap(at, tail);
-                    found = Some(job.cast_const());
-                }
-            }
-        }
-        self.release();
-        found
+        is_ours
     }
 
     /// Takes the oldest job. For any thread but the owner.
@@ -232,20 +222,35 @@ impl Lane {
             return None;
         }
         let h = self.head.load(Ordering::Relaxed);
-        let mut job = None;
-        if h < self.tail.load(Ordering::Relaxed) {
-            self.head.store(h + 1, Ordering::Relaxed);
-            heavy_fence(); // pairs: lane.take
-            // Acquire: the job and its slot are written. pairs: lane.tail
-            if h < self.tail.load(Ordering::Acquire) {
-                // SAFETY: we hold the lock.
-                job = Some(unsafe { self.slot(h) }.load(Ordering::Relaxed).cast_const());
-            } else {
-                self.head.store(h, Ordering::Relaxed);
-            }
-        }
+        // SAFETY: we hold the lock.
+        let job = unsafe {
+            let is_older = (*self.queue.get()).front().is_some_and(|scoped| scoped.height <= h);
+            let from_stack = if is_older { None } else { self.steal_from_stack(h) };
+            from_stack.or_else(|| self.take_front())
+        };
         self.release();
         job
+    }
+
+    /// # Safety
+    /// The caller holds the lock; `h` is `head`.
+    unsafe fn steal_from_stack(&self, h: usize) -> Option<*const Job> {
+        if h >= self.tail.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.head.store(h + 1, Ordering::Relaxed);
+        heavy_fence(); // pairs: lane.take
+        // Acquire: the job and its slot are written. pairs: lane.tail
+        if h >= self.tail.load(Ordering::Acquire) {
+            self.head.store(h, Ordering::Relaxed);
+            return None;
+        }
+        // SAFETY: we hold the lock; the job is ours now, and its maker asks for its state only when it has had the lock.
+        unsafe {
+            let job = self.slot(h).load(Ordering::Relaxed).cast_const();
+            Job::claim(job);
+            Some(job)
+        }
     }
 
     /// Makes room for a push.
@@ -253,24 +258,72 @@ impl Lane {
     /// # Safety
     /// The owner.
     pub unsafe fn make_room(&self) {
-        self.acquire();
-        let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
-        let mask = self.mask.load(Ordering::Relaxed);
-        if tail - head >= mask {
-            let (old, size) = (self.slots.load(Ordering::Relaxed), (mask + 1) * 2);
-            let new = ring(size);
-            for i in head..tail {
-                // SAFETY: both rings are large enough; we hold the lock.
-                unsafe {
-                    (*new.add(i & (size - 1))).store((*old.add(i & mask)).load(Ordering::Relaxed), Ordering::Relaxed);
-                }
-            }
-            self.slots.store(new, Ordering::Relaxed);
-            self.mask.store(size - 1, Ordering::Relaxed);
-            // SAFETY: made by `ring` with this size; only owner and lock holder, both us, reach it.
-            drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(old, mask + 1)) });
+        let (tail, room) = (self.tail.load(Ordering::Relaxed), self.room.load(Ordering::Relaxed));
+        if tail < room {
+            return;
         }
+        let new = stack(room * 2);
+        self.acquire();
+        let old = self.slots.load(Ordering::Relaxed);
+        for i in 0..tail {
+            // SAFETY: both stacks are large enough; we hold the lock.
+            unsafe { (*new.add(i)).store((*old.add(i)).load(Ordering::Relaxed), Ordering::Relaxed) };
+        }
+        self.slots.store(new, Ordering::Relaxed);
+        self.room.store(room * 2, Ordering::Relaxed);
         self.release();
+        // SAFETY: made by `stack` with this size; only owner and lock holder reach it, and these find the new one.
+        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(old, room)) });
+    }
+
+    /// The oldest job of a scope.
+    ///
+    /// # Safety
+    /// The caller holds the lock.
+    unsafe fn take_front(&self) -> Option<*const Job> {
+        // SAFETY: only who holds the lock reaches the queue.
+        let scoped = unsafe { &mut *self.queue.get() }.pop_front()?;
+        self.front.store(self.front.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        Some(scoped.job)
+    }
+
+    /// The number that the next job of a scope gets.
+    #[cfg(not(loom))]
+    pub fn back(&self) -> usize {
+        self.back.load(Ordering::Relaxed)
+    }
+
+    /// Adds a scope's job to the queue. The caller then asks [`Lane::is_attended`].
+    ///
+    /// # Safety
+    /// The owner; the job lives until it has run.
+    pub unsafe fn add(&self, job: *const Job) {
+        let height = self.tail.load(Ordering::Relaxed);
+        self.acquire();
+        // SAFETY: only who holds the lock reaches the queue.
+        unsafe { &mut *self.queue.get() }.push_back(Scoped { job, height });
+        self.back.store(self.back.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.release();
+    }
+
+    /// Takes the newest of the scopes' jobs with the number `base` or a higher one for which `wanted` holds.
+    ///
+    /// # Safety
+    /// The owner.
+    pub unsafe fn take_newest(&self, base: usize, wanted: impl Fn(*const Job) -> bool) -> Option<*const Job> {
+        if self.back.load(Ordering::Relaxed) <= base {
+            return None;
+        }
+        self.acquire();
+        let front = self.front.load(Ordering::Relaxed);
+        // SAFETY: only who holds the lock reaches the queue.
+        let queue = unsafe { &mut *self.queue.get() };
+        let from = base.saturating_sub(front).min(queue.len());
+        let found = queue.range(from..).rposition(|scoped| wanted(scoped.job));
+        let job = found.and_then(|at| queue.remove(from + at)).map(|scoped| scoped.job);
+        self.back.store(front + queue.len(), Ordering::Relaxed);
+        self.release();
+        job
     }
 
     fn try_acquire(&self) -> bool {

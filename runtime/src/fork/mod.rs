@@ -22,6 +22,6 @@ pub use join::join;
 #[cfg(not(loom))]
 pub use loops::{Chunks, ChunksMut, Parallel, chunks, chunks_mut, for_each, map_reduce};
 #[cfg(not(loom))]
-pub use pool::{Counters, counters};
+pub use pool::counters;
 #[cfg(not(loom))]
 pub use scope::{Scope, scope};

@@ -65,23 +65,22 @@ impl Shared {
     }
 
     /// The owner: pushes job `i`.
-    fn push(&self, i: usize) -> usize {
+    fn push(&self, i: usize) {
         // SAFETY: the model's first thread is the owner.
         unsafe {
-            let place = self.lane.push(&raw const self.jobs[i].job);
-            if !self.lane.is_attended(place) {
+            self.lane.push(&raw const self.jobs[i].job);
+            if !self.lane.is_attended() {
                 self.lane.make_room();
                 self.lane.unlimit();
             }
-            place
         }
     }
 
-    /// The owner: takes job `i` back if it can.
-    fn pop(&self, i: usize, place: usize) {
+    /// The owner: takes job `i`, the newest, back if it can.
+    fn pop(&self, i: usize) {
         // SAFETY: as above.
         unsafe {
-            if self.lane.pop(place) {
+            if self.lane.pop() {
                 Counted::take(&raw const self.jobs[i].job);
             }
         }
@@ -100,10 +99,10 @@ fn each_job_is_taken_once() {
     loom::model(|| {
         let shared = Shared::new(2);
         let thief = shared.thief(1);
-        let first = shared.push(0);
-        let second = shared.push(1);
-        shared.pop(1, second);
-        shared.pop(0, first);
+        shared.push(0);
+        shared.push(1);
+        shared.pop(1);
+        shared.pop(0);
         thief.join().unwrap();
         shared.check();
     });
@@ -115,8 +114,8 @@ fn a_second_job_in_the_same_place() {
         let shared = Shared::new(2);
         let thief = shared.thief(1);
         for i in 0..2 {
-            let place = shared.push(i);
-            shared.pop(i, place);
+            shared.push(i);
+            shared.pop(i);
         }
         thief.join().unwrap();
         shared.check();
@@ -124,15 +123,15 @@ fn a_second_job_in_the_same_place() {
 }
 
 #[test]
-fn two_thieves_and_a_ring_that_grows() {
+fn two_thieves_and_a_stack_that_grows() {
     loom::model(|| {
-        let shared = Shared::new(3);
+        let shared = Shared::new(2);
+        shared.push(0);
         let thieves = [shared.thief(1), shared.thief(1)];
-        // One slot is always left free, so the third push doubles the ring of four for the next one.
-        let places: Vec<_> = (0..3).map(|i| shared.push(i)).collect();
-        for i in (0..3).rev() {
-            shared.pop(i, places[i]);
-        }
+        // The second push fills the stack, which then grows.
+        shared.push(1);
+        shared.pop(1);
+        shared.pop(0);
         for thief in thieves {
             thief.join().unwrap();
         }
@@ -141,17 +140,37 @@ fn two_thieves_and_a_ring_that_grows() {
 }
 
 #[test]
-fn a_job_from_under_another() {
+fn a_place_is_used_again_after_a_theft() {
     loom::model(|| {
-        let shared = Shared::new(2);
-        let thief = shared.thief(1);
-        let first = shared.push(0);
-        shared.push(1); // of an outer scope
-        shared.pop(0, first);
-        // SAFETY: the owner.
-        if let Some(job) = unsafe { shared.lane.take_above(first, |_| true) } {
-            // SAFETY: we took it.
-            unsafe { Counted::take(job) };
+        let shared = Shared::new(3);
+        let thief = shared.thief(2);
+        shared.push(0);
+        shared.push(1);
+        shared.pop(1);
+        shared.push(2);
+        shared.pop(2);
+        shared.pop(0);
+        thief.join().unwrap();
+        shared.check();
+    });
+}
+
+#[test]
+fn jobs_of_scopes_beside_one_of_a_join() {
+    loom::model(|| {
+        let shared = Shared::new(3);
+        let thief = shared.thief(2);
+        // SAFETY: the model's first thread is the owner.
+        unsafe { shared.lane.add(&raw const shared.jobs[1].job) };
+        shared.push(0);
+        // SAFETY: as above.
+        unsafe { shared.lane.add(&raw const shared.jobs[2].job) };
+        shared.pop(0);
+        // SAFETY: as above; we took what we take.
+        unsafe {
+            while let Some(job) = shared.lane.take_newest(0, |_| true) {
+                Counted::take(job);
+            }
         }
         thief.join().unwrap();
         shared.check();
@@ -162,6 +181,8 @@ fn a_job_from_under_another() {
 fn the_maker_goes_on_when_its_job_is_done() {
     loom::model(|| {
         let shared = Shared::new(1);
+        // SAFETY: the runner below is the thief.
+        unsafe { Job::claim(&raw const shared.jobs[0].job) };
         let runner = {
             let shared = shared.clone();
             thread::spawn(move || {
@@ -174,8 +195,11 @@ fn the_maker_goes_on_when_its_job_is_done() {
             })
         };
         let job = &shared.jobs[0].job;
-        if job.wait_on(&shared.lane) {
-            shared.lane.wait(|| job.is_done());
+        // SAFETY: the job was stolen.
+        unsafe {
+            if job.wait_on(&shared.lane) {
+                shared.lane.wait(|| job.is_done());
+            }
         }
         // Visible, and nobody touches it any more: loom checks the cell.
         // SAFETY: the job is done.
@@ -186,25 +210,67 @@ fn the_maker_goes_on_when_its_job_is_done() {
 }
 
 #[test]
-fn no_job_is_left_while_a_helper_sleeps() {
+fn the_maker_waits_for_its_thief() {
     loom::model(|| {
+        let shared = Shared::new(1);
+        let thief = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                if let Some(job) = shared.lane.steal() {
+                    // SAFETY: we took it.
+                    unsafe {
+                        Counted::take(job);
+                        Job::finish(job);
+                    }
+                }
+            })
+        };
+        shared.push(0);
+        let job = &shared.jobs[0].job;
+        // SAFETY: the owner; a job that is not ours was stolen.
+        unsafe {
+            if shared.lane.pop() {
+                Counted::take(job);
+            } else if job.wait_on(&shared.lane) {
+                shared.lane.wait(|| job.is_done());
+            }
+        }
+        // Visible: loom checks the cell.
+        assert_eq!(shared.jobs[0].taken(), 1);
+        thief.join().unwrap();
+    });
+}
+
+/// `pool::sleep`, up to where it blocks, beside what forks, up to the call of a helper: one of the two sees the other.
+fn a_job_and_a_helper_that_falls_asleep(fork: unsafe fn(&Lane, *const Job)) {
+    loom::model(move || {
         let shared = Shared::new(1);
         // SAFETY: the model's first thread is the owner.
         unsafe { shared.lane.unlimit() };
         let helper = {
             let shared = shared.clone();
-            // `pool::sleep`, up to where it blocks: whether its last look found something.
             thread::spawn(move || {
                 shared.lane.limit();
                 heavy_fence();
                 !shared.lane.is_empty()
             })
         };
-        // `join`, up to the call of a helper. The lane has room for three.
         // SAFETY: as above.
-        let place = unsafe { shared.lane.push(&raw const shared.jobs[0].job) };
-        let called = !shared.lane.is_attended(place);
+        let called = unsafe {
+            fork(&shared.lane, &raw const shared.jobs[0].job);
+            !shared.lane.is_attended()
+        };
         let found = helper.join().unwrap();
         assert!(called || found, "the job is left");
     });
+}
+
+#[test]
+fn no_job_is_left_while_a_helper_sleeps() {
+    a_job_and_a_helper_that_falls_asleep(Lane::push);
+}
+
+#[test]
+fn no_job_of_a_scope_is_left_while_a_helper_sleeps() {
+    a_job_and_a_helper_that_falls_asleep(Lane::add);
 }

@@ -27,7 +27,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::job::Job;
-use super::lane::Lane;
+use super::lane::{Lane, Look};
 use crate::prim::{AtomicPtr, heavy_fence};
 use crate::sync::Mutex;
 use crate::{barrier, futex, start};
@@ -157,8 +157,10 @@ fn lanes() -> impl Iterator<Item = &'static Lane> {
 pub unsafe fn attend(lane: &Lane) {
     // SAFETY: the caller's.
     unsafe { lane.make_room() };
-    call_helper(false);
     call_watcher();
+    if call_helper(false) {
+        crate::thread::give_away();
+    }
     let pool = POOL.lock();
     if pool.active >= pool.workers && pool.watcher != Watcher::Asleep {
         // SAFETY: the caller's.
@@ -199,7 +201,7 @@ fn cpu_time() -> Duration {
 
 /// The watcher's life.
 fn watch() {
-    let mut seen: Vec<(usize, usize)> = Vec::new();
+    let mut seen: Vec<Look> = Vec::new();
     let (mut used, mut patience) = (cpu_time(), 0u32);
     loop {
         thread::sleep(LOOK);
@@ -207,13 +209,13 @@ fn watch() {
         let is_idle = used.saturating_sub(before) < LOOK / 10;
         let mut stuck = 0;
         let mut busy = false;
-        for (i, now) in lanes().map(Lane::ends).enumerate() {
+        for (i, now) in lanes().map(Lane::look).enumerate() {
             // New lanes come first in the list, so numbers shift when there is one: then this look tells nothing.
             let before = seen.get(i).copied();
-            busy |= now.0 < now.1;
-            stuck += usize::from(now.0 < now.1 && before == Some(now));
+            busy |= !now.is_empty();
+            stuck += usize::from(!now.is_empty() && before == Some(now));
         }
-        seen = lanes().map(Lane::ends).collect();
+        seen = lanes().map(Lane::look).collect();
         if stuck > 0 {
             patience += 1;
             let beyond = {
@@ -247,32 +249,34 @@ fn watch() {
     }
 }
 
-/// Wakes a helper, or makes one, if there are fewer active threads than workers, or `anyway`.
-fn call_helper(anyway: bool) {
+/// Wakes a helper, or makes one, if there are fewer active threads than workers, or `anyway`; answers whether it did.
+fn call_helper(anyway: bool) -> bool {
     let mut pool = POOL.lock();
     if pool.active >= pool.workers && !anyway {
-        return;
+        return false;
     }
     pool.active += 1;
     let Some(bed) = pool.asleep.pop() else {
         pool.helpers += 1;
         let number = pool.helpers;
         drop(pool);
-        if !new_helper(number) {
-            // No memory for another thread: those that there are do it all.
-            let mut pool = POOL.lock();
-            pool.active -= 1;
-            pool.helpers -= 1;
-            if !anyway {
-                pool.workers = pool.active.max(1);
-            }
+        if new_helper(number) {
+            return true;
         }
-        return;
+        // No memory for another thread: those that there are do it all.
+        let mut pool = POOL.lock();
+        pool.active -= 1;
+        pool.helpers -= 1;
+        if !anyway {
+            pool.workers = pool.active.max(1);
+        }
+        return false;
     };
     drop(pool);
     // Release: it has been counted. pairs: pool.bed
     bed.word.store(1, Ordering::Release);
     futex::wake(&bed.word, 1);
+    true
 }
 
 fn new_helper(number: usize) -> bool {
@@ -293,7 +297,7 @@ fn help() {
             unsafe { ((*job).run)(job) };
             // What it left in our lane belongs to scopes of others.
             // SAFETY: our lane; jobs of scopes live until they have run.
-            while let Some(job) = unsafe { lane.take_above(lane.top().saturating_sub(1), |_| true) } {
+            while let Some(job) = unsafe { lane.take_newest(0, |_| true) } {
                 // SAFETY: as above.
                 unsafe { ((*job).run)(job) };
             }
@@ -301,6 +305,8 @@ fn help() {
             if too_many() {
                 sleep(bed);
             } else {
+                // Whom we have told that his job is done is to run now, beside us.
+                crate::thread::give_away();
                 // A theft interrupts the owner: not for every job that is not worth one.
                 for _ in 0..small * PAUSES {
                     pause(1);
@@ -377,7 +383,8 @@ fn sleep(bed: &'static Bed) {
     }
 }
 
-/// Parks the caller, whose lane this is, until `done`. Its processor goes to a helper meanwhile.
+/// Parks the caller, whose lane this is, until `done`. Its processor goes to a helper meanwhile. Afterwards it counts as active
+/// when somebody has called [`goes_on`] for it.
 #[cold]
 pub fn wait(lane: &Lane, done: impl Fn() -> bool) {
     PARKED.fetch_add(1, Ordering::Relaxed);
@@ -390,6 +397,11 @@ pub fn wait(lane: &Lane, done: impl Fn() -> bool) {
         call_helper(false);
     }
     lane.wait(done);
+}
+
+/// A thread that waits for a job is about to be told that it is done: it is active again. Counted by the teller, who
+/// would not notice otherwise, when he is a helper, that there are too many, and take the next job instead of making room.
+pub fn goes_on() {
     POOL.lock().active += 1;
 }
 
@@ -397,37 +409,27 @@ pub fn wait(lane: &Lane, done: impl Fn() -> bool) {
 const TURNS: u32 = 32;
 
 /// Waits until a job that was stolen from `lane`, the caller's, is done.
+///
+/// # Safety
+/// It was stolen.
 #[cold]
 #[inline(never)]
-pub fn wait_for(lane: &Lane, job: &Job) {
+pub unsafe fn wait_for(lane: &Lane, job: &Job) {
+    // SAFETY: the caller's.
+    let is_done = || unsafe { job.is_done() };
     for _ in 0..TURNS {
-        if job.is_done() {
+        if is_done() {
             return;
         }
         std::hint::spin_loop();
     }
-    if job.wait_on(lane) {
-        wait(lane, || job.is_done());
+    // SAFETY: the caller's.
+    if unsafe { job.wait_on(lane) } {
+        wait(lane, is_done);
     }
 }
 
-/// Figures of the fork-join part since the process began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Counters {
-    /// Jobs that ran on another thread than the one that made them.
-    pub stolen: usize,
-    /// Times a thread parked because it had to wait for such a job.
-    pub parked: usize,
-    /// Helper threads that were made.
-    pub helpers: usize,
-}
-
-/// The figures so far.
-pub fn counters() -> Counters {
-    Counters {
-        stolen: STOLEN.load(Ordering::Relaxed),
-        parked: PARKED.load(Ordering::Relaxed),
-        helpers: POOL.lock().helpers,
-    }
+/// Jobs stolen, times parked, helpers made.
+pub fn counters() -> (usize, usize, usize) {
+    (STOLEN.load(Ordering::Relaxed), PARKED.load(Ordering::Relaxed), POOL.lock().helpers)
 }

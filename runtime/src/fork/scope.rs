@@ -95,8 +95,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let job = ScopeJob { job: Job::new(ScopeJob::<F>::run), state: &raw const self.state, closure: job };
         // SAFETY: our lane; the box lives until the job has run.
         unsafe {
-            let place = lane.push(Box::into_raw(Box::new(job)).cast());
-            if !lane.is_attended(place) {
+            lane.add(Box::into_raw(Box::new(job)).cast());
+            if !lane.is_attended() {
                 pool::attend(lane);
             }
         }
@@ -126,17 +126,17 @@ where
         scope: PhantomData,
         env: PhantomData,
     };
-    let base = lane.map_or(0, Lane::top);
+    let base = lane.map_or(0, Lane::back);
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
     if let Some(lane) = lane {
         let ours = |job: *const Job| {
-            // SAFETY: all that was pushed since and not taken back is of scopes.
+            // SAFETY: the queue has jobs of scopes only.
             let job = unsafe { &*job.cast::<ScopeJob<()>>() };
             std::ptr::eq(job.state, &raw const scope.state)
         };
         // Those of outer scopes stay: one might want a lock that our caller holds.
         // SAFETY: our lane.
-        while let Some(job) = unsafe { lane.take_above(base, ours) } {
+        while let Some(job) = unsafe { lane.take_newest(base, ours) } {
             // SAFETY: we took it.
             unsafe { ((*job).run)(job) };
         }
@@ -161,4 +161,6 @@ fn wait(lane: &Lane, state: &State) {
         std::hint::spin_loop();
     }
     pool::wait(lane, || state.is_finished());
+    // Who ended the last job does not know whether anybody waited.
+    pool::goes_on();
 }
