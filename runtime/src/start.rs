@@ -14,6 +14,8 @@ pub enum Mode {
     User,
     /// A kernel thread.
     Kernel,
+    /// For tasks ([`crate::task`]): a worker process. A thread is never one.
+    Process,
 }
 
 /// How to start; see [`start()`].
@@ -24,6 +26,8 @@ pub struct Options {
     workers: Option<usize>,
     slice_ms: u64,
     helper_stack: usize,
+    processes: Option<usize>,
+    arena: usize,
 }
 
 impl Default for Options {
@@ -38,19 +42,22 @@ const MOST_WORKERS: usize = 1024;
 pub(crate) const LEAST_STACK: usize = 16 * 1024;
 
 impl Options {
-    /// User threads; as many workers as CPUs may be used, unless `HEDDLE_MODE` (`user` or `kernel`) and `HEDDLE_WORKERS` say
-    /// otherwise.
+    /// User threads; as many workers as CPUs may be used, unless `HEDDLE_MODE` (`user`, `kernel` or `process`) and
+    /// `HEDDLE_WORKERS` say otherwise.
     pub const fn new() -> Self {
-        Self { mode: None, workers: None, slice_ms: 0, helper_stack: 8 << 20 }
+        let arena = crate::process::ARENA;
+        Self { mode: None, workers: None, slice_ms: 0, helper_stack: 8 << 20, processes: None, arena }
     }
 
-    /// What threads are by default. With [`Mode::Kernel`] the process is left as it is.
+    /// What threads are by default. With [`Mode::Kernel`] the process is left as it is. With [`Mode::Process`] tasks
+    /// ([`crate::task`]) run in worker processes, and threads are user threads, in each process, where these can be had.
     pub const fn mode(mut self, mode: Mode) -> Self {
         self.mode = Some(mode);
         self
     }
 
-    /// How many threads run at the same time, 1 to 1024: workers, in user mode, and in any mode those that fork-join uses.
+    /// How many threads run at the same time, 1 to 1024: workers, in user mode, and in any mode those that fork-join uses. In
+    /// process mode the worker processes share as many among them, at least one each.
     pub const fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
         self
@@ -68,6 +75,19 @@ impl Options {
         self.helper_stack = bytes;
         self
     }
+
+    /// Worker processes of process mode, 1 to 200; by default what `HEDDLE_PROCESSES` says, else as many as CPUs may be used.
+    pub const fn processes(mut self, processes: usize) -> Self {
+        self.processes = Some(processes);
+        self
+    }
+
+    /// Address space for the arena ([`crate::process`]) in bytes, 1 MiB to 512 GiB, by default 1 GiB; only what is used costs
+    /// memory.
+    pub const fn arena(mut self, bytes: usize) -> Self {
+        self.arena = bytes;
+        self
+    }
 }
 
 /// Why the process was not started as asked.
@@ -82,9 +102,19 @@ pub enum StartError {
     Slice(u64),
     /// The helpers' stack is less than 16 KiB.
     Stack(usize),
+    /// The number of worker processes is 0 or more than 200.
+    Processes(usize),
+    /// The arena is less than 1 MiB or more than 512 GiB.
+    Arena(usize),
     /// An environment variable says something else than it may.
     Environment(&'static str, String),
     /// User threads are to be had only while the process has one thread; it has that many.
+    ///
+    /// Threads that exist already may be in the middle of the instructions that would be replaced, or may wait in the kernel for
+    /// a futex that from then on would be woken in Heddle's table only. So `start` refuses, rather than leave a thread
+    /// asleep for ever. Start first thing in `main` (before a logger, an allocator or a runtime makes a thread), or run the
+    /// program under `heddle run`, which is there before its constructors. Test harnesses make threads: tests that want
+    /// user threads need `harness = false`.
     OtherThreads(usize),
     /// The system does not allow what user threads need, or this program cannot have them.
     Refused(String),
@@ -97,6 +127,8 @@ impl fmt::Display for StartError {
             Self::Workers(n) => write!(f, "{n} workers: it must be 1 to {MOST_WORKERS}"),
             Self::Slice(n) => write!(f, "a time slice of {n} ms: it must be at most 10000"),
             Self::Stack(n) => write!(f, "a stack of {n} bytes: it must be at least {LEAST_STACK}"),
+            Self::Processes(n) => write!(f, "{n} worker processes: it must be 1 to {}", crate::process::MOST),
+            Self::Arena(n) => write!(f, "an arena of {n} bytes: it must be 1 MiB to 512 GiB"),
             Self::Environment(name, value) => write!(f, "{name}={value}: not a value it may have"),
             Self::OtherThreads(n) => {
                 write!(f, "the process has {n} threads: start before it makes others, or run it under `heddle run`")
@@ -127,6 +159,7 @@ static PROCESS: OnceLock<Process> = OnceLock::new();
 /// If it is not called, the first use of anything that needs it starts with [`Options::new`]; and if user threads are not to
 /// be had then, goes on with kernel threads. [`mode`] tells.
 pub fn start(options: Options) -> Result<(), StartError> {
+    start_processes(&options)?;
     let mut result = Err(StartError::AlreadyStarted);
     let mut refused = None;
     let outcome = &mut result;
@@ -147,6 +180,10 @@ pub fn start(options: Options) -> Result<(), StartError> {
 }
 
 fn process() -> &'static Process {
+    if let Some(process) = PROCESS.get() {
+        return process;
+    }
+    let _ = start_processes(&Options::new());
     PROCESS.get_or_init(|| {
         let options = Options::new();
         prepare(&options).or_else(|_| prepare(&options.mode(Mode::Kernel))).unwrap_or(Process {
@@ -157,13 +194,48 @@ fn process() -> &'static Process {
     })
 }
 
-fn prepare(options: &Options) -> Result<Process, StartError> {
+/// Forks the worker processes if that is the mode: before anything is started, since each begins as a copy of this process
+/// and starts its own runtime.
+fn start_processes(options: &Options) -> Result<(), StartError> {
+    if PROCESS.get().is_some() || crate::process::is_shared() {
+        return Ok(());
+    }
+    let (workers, mode) = check(options)?;
+    crate::process::set_arena_size(options.arena);
+    if mode != Mode::Process {
+        return Ok(());
+    }
+    let usable = std::thread::available_parallelism().map_or(1, usize::from);
+    let processes = match options.processes {
+        Some(n) => n,
+        None => number("HEDDLE_PROCESSES")?.unwrap_or(usable),
+    };
+    if !(1..=crate::process::MOST).contains(&processes) {
+        return Err(StartError::Processes(processes));
+    }
+    only_thread()?;
+    crate::process::launch(processes, (workers.unwrap_or(usable) / processes).max(1), options.slice_ms)
+}
+
+fn number(name: &'static str) -> Result<Option<usize>, StartError> {
+    match std::env::var(name) {
+        Ok(text) => text.parse().map(Some).map_err(|_| StartError::Environment(name, text)),
+        Err(_) => Ok(None),
+    }
+}
+
+fn only_thread() -> Result<(), StartError> {
+    let threads = fs::read_dir("/proc/self/task")
+        .map_err(|e| StartError::Refused(format!("cannot read /proc/self/task: {e}")))?
+        .count();
+    if threads == 1 { Ok(()) } else { Err(StartError::OtherThreads(threads)) }
+}
+
+/// What is asked for, if all of it can be: how many workers, and the mode.
+fn check(options: &Options) -> Result<(Option<usize>, Mode), StartError> {
     let asked = match options.workers {
         Some(n) => Some(n),
-        None => match std::env::var("HEDDLE_WORKERS") {
-            Ok(text) => Some(text.parse().map_err(|_| StartError::Environment("HEDDLE_WORKERS", text.clone()))?),
-            Err(_) => None,
-        },
+        None => number("HEDDLE_WORKERS")?,
     };
     if let Some(n) = asked
         && !(1..=MOST_WORKERS).contains(&n)
@@ -176,14 +248,31 @@ fn prepare(options: &Options) -> Result<Process, StartError> {
     if options.helper_stack < LEAST_STACK {
         return Err(StartError::Stack(options.helper_stack));
     }
+    if !(crate::process::LEAST_ARENA..=crate::process::MOST_ARENA).contains(&options.arena) {
+        return Err(StartError::Arena(options.arena));
+    }
     let mode = match options.mode {
         Some(mode) => mode,
         None => match std::env::var("HEDDLE_MODE").as_deref() {
             Ok("user") | Err(_) => Mode::User,
             Ok("kernel") => Mode::Kernel,
+            Ok("process") => Mode::Process,
             Ok(other) => return Err(StartError::Environment("HEDDLE_MODE", other.to_string())),
         },
     };
+    Ok((asked, mode))
+}
+
+fn prepare(options: &Options) -> Result<Process, StartError> {
+    let (asked, mode) = check(options)?;
+    if mode == Mode::Process {
+        let threads = |mode| prepare(&options.clone().mode(mode));
+        let process = threads(Mode::User).or_else(|_| threads(Mode::Kernel))?;
+        if crate::process::is_shared() {
+            crate::process::after_start()?;
+        }
+        return Ok(process);
+    }
     let helper_stack = options.helper_stack;
     if let Some(image) = Image::present() {
         if image.is_active() {
@@ -198,12 +287,7 @@ fn prepare(options: &Options) -> Result<Process, StartError> {
     if mode == Mode::Kernel {
         return Ok(Process { image: None, workers: asked.unwrap_or_else(usable), helper_stack });
     }
-    let threads = fs::read_dir("/proc/self/task")
-        .map_err(|e| StartError::Refused(format!("cannot read /proc/self/task: {e}")))?
-        .count();
-    if threads != 1 {
-        return Err(StartError::OtherThreads(threads));
-    }
+    only_thread()?;
     // SAFETY: the process has one thread, this one.
     let image = unsafe { Image::bring(asked.unwrap_or(0) as u32, options.slice_ms) }.map_err(StartError::Refused)?;
     if !image.is_active() {
@@ -230,6 +314,11 @@ pub(crate) fn image() -> Option<Image> {
 
 pub(crate) fn helper_stack() -> usize {
     process().helper_stack
+}
+
+/// Whether the caller is a user thread. Does not start the process.
+pub(crate) fn is_user_thread() -> bool {
+    PROCESS.get().and_then(|process| process.image).is_some_and(Image::is_user_thread)
 }
 
 /// What the calling thread is.

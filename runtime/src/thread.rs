@@ -1,21 +1,24 @@
-//! Threads. A thread of this library is a thread of `std`, so `std`'s thread-locals, locks, channels and input and output
-//! work in it as they do anywhere; what is under it, the mode decides.
+//! Threads. `std`'s thread-locals, locks, channels and input and output work in them as they do anywhere; what is under a
+//! thread, the mode decides.
+//!
+//! A user thread without a name that a user thread makes is one that is kept (`kept`): made in a tenth of a microsecond
+//! if the last one left nothing behind. All others are threads of `std`, which knows their names.
 //!
 //! # Safety
 //! One private system call, which tells the runtime what the caller's next thread is to be.
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::image::Image;
+use crate::cancel::{Limit, WaitError};
+use crate::image::{Image, calls};
+use crate::kept;
 use crate::start::{self, LEAST_STACK, Mode};
-use crate::sync::{Mutex, OnceLock};
-
-/// A handle of a thread, to unpark it by.
-pub use std::thread::Thread;
+use crate::sync::{Event, Mutex, OnceLock};
 
 /// `abi::thread::MAKE_APART`.
 const MAKE_APART: i32 = 0x6865_646c;
@@ -36,7 +39,11 @@ pub(crate) fn begin(image: Image) -> io::Result<()> {
             received.iter().for_each(|order| order());
         }
     })?;
-    let _ = SPAWNER.set(told.recv().unwrap_or(false).then(|| Mutex::new(orders)));
+    let user_threads = told.recv().unwrap_or(false);
+    let _ = SPAWNER.set(user_threads.then(|| Mutex::new(orders)));
+    if user_threads {
+        image.announce();
+    }
     Ok(())
 }
 
@@ -50,6 +57,10 @@ pub enum SpawnError {
     Name(String),
     /// A kernel thread has asked for a user thread, and nobody can make one for it.
     NoUserThreads,
+    /// The system does not allow that priority.
+    Priority(Priority, io::Error),
+    /// A thread cannot be in another process, since a closure cannot: tasks ([`crate::task`]) can.
+    Process,
     /// The system's reason.
     System(io::Error),
 }
@@ -60,12 +71,59 @@ impl fmt::Display for SpawnError {
             Self::Stack(n) => write!(f, "a stack of {n} bytes: it must be at least {LEAST_STACK}"),
             Self::Name(name) => write!(f, "a thread's name must not hold a byte 0: {name:?}"),
             Self::NoUserThreads => f.write_str("this process has no user threads that could make one"),
+            Self::Priority(priority, e) => write!(f, "no thread with a nice value of {}: {e}", priority.nice()),
+            Self::Process => f.write_str("a closure cannot cross to another process: use `heddle::task`"),
             Self::System(e) => write!(f, "no new thread: {e}"),
         }
     }
 }
 
 impl std::error::Error for SpawnError {}
+
+/// How much a thread is to be preferred: a nice value, -20 (most) to 19 (least).
+///
+/// What it does depends on the mode:
+/// - A **kernel thread** gets it from the kernel (`setpriority`), which gives each nice level about 1.25 times the CPU time
+///   of the next when threads compete for a CPU. Values below the process's own need a privilege (`CAP_SYS_NICE` or
+///   `RLIMIT_NICE`).
+/// - For a **user thread** it is remembered and told (`getpriority`, `threads`), under the kernel's rules of who may set it,
+///   and a child process that it forks gets it from the kernel; but **it changes nothing about when the thread runs**:
+///   Heddle's scheduler has one class, in which threads take turns. Threads that have to be preferred are to be kernel threads
+///   ([`Builder::mode`]), or wait for less.
+///
+/// In either mode threads that the thread makes inherit it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Priority(i8);
+
+impl Priority {
+    /// A nice value of 19.
+    pub const LOWEST: Self = Self(19);
+    /// A nice value of 10.
+    pub const LOW: Self = Self(10);
+    /// A nice value of 0: what processes usually have.
+    pub const NORMAL: Self = Self(0);
+    /// A nice value of -10, which needs a privilege.
+    pub const HIGH: Self = Self(-10);
+
+    /// From a nice value. `None`: it is not one.
+    pub const fn from_nice(nice: i32) -> Option<Self> {
+        if nice >= -20 && nice <= 19 { Some(Self(nice as i8)) } else { None }
+    }
+
+    /// The nice value.
+    pub const fn nice(self) -> i32 {
+        self.0 as i32
+    }
+
+    /// Gives it to the calling thread.
+    fn take(self) -> io::Result<()> {
+        // SAFETY: touches no memory. 0: the calling thread.
+        match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, self.nice()) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
 
 /// A thread to be made.
 ///
@@ -80,12 +138,13 @@ pub struct Builder {
     name: Option<String>,
     stack_size: Option<usize>,
     mode: Option<Mode>,
+    priority: Option<Priority>,
 }
 
 impl Builder {
-    /// No name, a stack of 2 MiB, the mode of the process.
+    /// No name, a stack of 2 MiB, the mode of the process, the priority of the caller.
     pub const fn new() -> Self {
-        Self { name: None, stack_size: None, mode: None }
+        Self { name: None, stack_size: None, mode: None, priority: None }
     }
 
     /// Its name, which panics and debuggers show.
@@ -106,6 +165,13 @@ impl Builder {
         self
     }
 
+    /// Its priority; see there for what that means. `spawn` then waits until the thread has it, or answers
+    /// [`SpawnError::Priority`].
+    pub const fn priority(mut self, priority: Priority) -> Self {
+        self.priority = Some(priority);
+        self
+    }
+
     /// Makes the thread.
     pub fn spawn<F, T>(self, f: F) -> Result<JoinHandle<T>, SpawnError>
     where
@@ -113,6 +179,7 @@ impl Builder {
         T: Send + 'static,
     {
         let mut builder = thread::Builder::new();
+        let plain = self.name.is_none() && self.priority.is_none();
         if let Some(name) = self.name {
             if name.contains('\0') {
                 return Err(SpawnError::Name(name));
@@ -125,11 +192,59 @@ impl Builder {
             }
             builder = builder.stack_size(size);
         }
-        let inner = match self.mode.unwrap_or_else(start::mode) {
+        let mode = self.mode.unwrap_or_else(start::mode);
+        if mode == Mode::User
+            && plain
+            && let Some(calls) = calls()
+            && start::image().is_some_and(Image::is_user_thread)
+        {
+            let handle = kept::spawn(calls, self.stack_size, f).map_err(SpawnError::System)?;
+            let thread = Thread(Name::Kept(handle.record()));
+            return Ok(JoinHandle { inner: Inner::Kept(handle), thread });
+        }
+        let ended = Arc::new(Event::new());
+        let here = ended.clone();
+        let (order, answer) = match self.priority {
+            Some(priority) => {
+                let (tell, told) = channel();
+                (Some((priority, tell)), Some((priority, told)))
+            }
+            None => (None, None),
+        };
+        let f = move || {
+            let _here = Ending(here);
+            if let Some((priority, tell)) = order {
+                let result = priority.take();
+                let failed = result.is_err();
+                let _ = tell.send(result);
+                if failed {
+                    // The thread ends; nobody but `spawn` sees how.
+                    std::panic::resume_unwind(Box::new(()));
+                }
+            }
+            f()
+        };
+        let inner = match mode {
             Mode::User => spawn_user(builder, f),
             Mode::Kernel => spawn_kernel(builder, f),
-        };
-        inner.map(|inner| JoinHandle { inner })
+            Mode::Process => Err(SpawnError::Process),
+        }?;
+        if let Some((priority, told)) = answer
+            && let Ok(Err(why)) = told.recv()
+        {
+            let _ = inner.join();
+            return Err(SpawnError::Priority(priority, why));
+        }
+        Ok(JoinHandle { thread: Thread(Name::Std(inner.thread().clone())), inner: Inner::Std(inner, ended) })
+    }
+}
+
+/// Says at the end of a thread's function, however it ends, that it has ended.
+struct Ending(Arc<Event>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.set();
     }
 }
 
@@ -165,6 +280,17 @@ where
     result
 }
 
+/// `abi::thread::GIVE_AWAY`.
+const GIVE_AWAY: i32 = 0x6865_646d;
+
+/// Whom the caller has woken is to run on another worker: the caller goes on computing.
+pub(crate) fn give_away() {
+    if start::image().is_some_and(Image::is_user_thread) {
+        // SAFETY: changes nothing but where threads wait for a worker.
+        unsafe { libc::prctl(GIVE_AWAY, GIVE_AWAY as usize, 0, 0, 0) };
+    }
+}
+
 /// Makes a thread of the mode that the process has, from whatever thread calls.
 pub(crate) fn spawn_std<F, T>(builder: thread::Builder, f: F) -> Result<thread::JoinHandle<T>, SpawnError>
 where
@@ -173,7 +299,7 @@ where
 {
     match start::mode() {
         Mode::User => spawn_user(builder, f),
-        Mode::Kernel => spawn_kernel(builder, f),
+        Mode::Kernel | Mode::Process => spawn_kernel(builder, f),
     }
 }
 
@@ -197,32 +323,125 @@ where
     }
 }
 
+/// A thread's name among others, to unpark it by. What it names may have ended.
+#[derive(Clone)]
+pub struct Thread(Name);
+
+#[derive(Clone)]
+enum Name {
+    Std(thread::Thread),
+    Kept(&'static kept::Record),
+}
+
+/// Tells threads apart while both live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ThreadId(Id);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Id {
+    Std(thread::ThreadId),
+    Kept(usize, u64),
+}
+
+impl Thread {
+    /// Ends its [`park`], or the next one.
+    pub fn unpark(&self) {
+        match &self.0 {
+            Name::Std(thread) => thread.unpark(),
+            Name::Kept(record) => record.unpark(),
+        }
+    }
+
+    /// What tells it from other threads.
+    pub fn id(&self) -> ThreadId {
+        ThreadId(match &self.0 {
+            Name::Std(thread) => Id::Std(thread.id()),
+            Name::Kept(record) => {
+                let (record, life) = record.id();
+                Id::Kept(record, life)
+            }
+        })
+    }
+
+    /// The name it was given.
+    pub fn name(&self) -> Option<&str> {
+        match &self.0 {
+            Name::Std(thread) => thread.name(),
+            Name::Kept(_) => None,
+        }
+    }
+}
+
+impl fmt::Debug for Thread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Thread").field("id", &self.id()).field("name", &self.name()).finish()
+    }
+}
+
 /// Waits for a thread's end. Dropped, it lets the thread go on by itself.
+///
+/// A thread is joined once, since `join` takes the handle:
+/// ```compile_fail,E0382
+/// let thread = heddle::spawn(|| ());
+/// thread.join().unwrap();
+/// thread.join().unwrap();
+/// ```
 #[derive(Debug)]
 pub struct JoinHandle<T> {
-    inner: thread::JoinHandle<T>,
+    inner: Inner<T>,
+    thread: Thread,
+}
+
+#[derive(Debug)]
+enum Inner<T> {
+    Std(thread::JoinHandle<T>, Arc<Event>),
+    Kept(kept::Handle<T>),
 }
 
 impl<T> JoinHandle<T> {
     /// Waits until the thread has ended. Error: what it panicked with.
     pub fn join(self) -> thread::Result<T> {
-        self.inner.join()
+        match self.inner {
+            Inner::Std(handle, _) => handle.join(),
+            Inner::Kept(handle) => handle.join(),
+        }
+    }
+
+    /// Waits until the thread's function has returned or panicked, or until the limit. After `Ok`, [`join`](Self::join) waits
+    /// for no more than the destructors of its thread-locals. Several threads may wait.
+    pub fn wait_until<'l>(&self, limit: impl Into<Limit<'l>>) -> Result<(), WaitError> {
+        match &self.inner {
+            Inner::Std(_, ended) => ended.wait_until(limit),
+            Inner::Kept(handle) => handle.wait_within(&limit.into()),
+        }
     }
 
     /// The thread's handle.
     pub fn thread(&self) -> &Thread {
-        self.inner.thread()
+        &self.thread
     }
 
     /// Whether its function has returned.
     pub fn is_finished(&self) -> bool {
-        self.inner.is_finished()
+        match &self.inner {
+            Inner::Std(handle, _) => handle.is_finished(),
+            Inner::Kept(handle) => handle.is_finished(),
+        }
     }
+}
+
+/// The caller's record, if it is a thread that is kept.
+fn own_record() -> Option<&'static kept::Record> {
+    kept::Record::own(calls()?)
 }
 
 /// Lets other threads that are ready run first.
 pub fn yield_now() {
-    thread::yield_now();
+    // SAFETY: a thread's own call.
+    let done = calls().is_some_and(|calls| unsafe { (calls.yield_now)() });
+    if !done {
+        thread::yield_now();
+    }
 }
 
 /// Parks the calling thread for at least that long.
@@ -233,15 +452,24 @@ pub fn sleep(time: Duration) {
 /// Parks the calling thread until somebody unparks it ([`Thread::unpark`]), or has done so since it last was parked. It may
 /// return early.
 pub fn park() {
-    thread::park();
+    match own_record() {
+        Some(record) => record.park(None),
+        None => thread::park(),
+    }
 }
 
 /// As [`park`], for that long at most.
 pub fn park_timeout(most: Duration) {
-    thread::park_timeout(most);
+    match own_record() {
+        Some(record) => record.park(Some(Instant::now() + most)),
+        None => thread::park_timeout(most),
+    }
 }
 
 /// The calling thread's handle.
 pub fn current() -> Thread {
-    thread::current()
+    Thread(match own_record() {
+        Some(record) => Name::Kept(record),
+        None => Name::Std(thread::current()),
+    })
 }

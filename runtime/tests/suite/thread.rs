@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use heddle::{Builder, Mode, Options, SpawnError, StartError, spawn};
+use heddle::{Builder, Mode, Options, Priority, SpawnError, StartError, spawn};
 
 super::tests![
     result_and_panic,
     names_and_stacks,
+    priorities,
     what_cannot_be,
     a_second_start,
     kinds_of_threads,
@@ -36,6 +37,32 @@ fn names_and_stacks() {
     let thread =
         Builder::new().name("warp").stack_size(64 * 1024).spawn(|| heddle::current().name().map(str::to_owned));
     assert_eq!(thread.unwrap().join().unwrap().unwrap(), "warp");
+}
+
+fn nice() -> i32 {
+    // SAFETY: touches no memory.
+    unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
+}
+
+fn priorities() {
+    let ours = nice();
+    for mode in modes() {
+        let builder = Builder::new().mode(mode).priority(Priority::LOWEST);
+        let thread = builder.spawn(|| (nice(), std::thread::spawn(nice).join().unwrap())).unwrap();
+        assert_eq!(thread.join().unwrap(), (19, 19));
+        // With the privilege or without it.
+        match Builder::new().mode(mode).priority(Priority::HIGH).spawn(nice) {
+            Ok(thread) => assert_eq!(thread.join().unwrap(), -10),
+            Err(SpawnError::Priority(Priority::HIGH, why)) => {
+                assert!(matches!(why.raw_os_error(), Some(libc::EACCES | libc::EPERM)), "{why}");
+            }
+            Err(why) => panic!("{why}"),
+        }
+        assert_eq!(Builder::new().mode(mode).spawn(nice).unwrap().join().unwrap(), ours);
+    }
+    assert_eq!(nice(), ours);
+    assert_eq!((Priority::from_nice(-21), Priority::from_nice(20)), (None, None));
+    assert_eq!(Priority::from_nice(-20).unwrap().nice(), -20);
 }
 
 fn what_cannot_be() {
