@@ -1,0 +1,563 @@
+//! Waiting, for channels and what is built like them: a lock, lists of waiters, and bells.
+//!
+//! A waiter is a word on the stack of the thread that waits. It is linked into one list, or, in a `select`, into several.
+//! Who wants to wake somebody claims the first waiter of a list whose word still says "waiting": so each waiter is woken once,
+//! by one of the things that it waits for, and each wake-up has one waiter. This is the only place where channels park.
+//!
+//! # Bells
+//! A bell stands for a condition that some threads make true (a value is there) and others wait for. Its state counts the
+//! waiters. Who rings has made the condition true; who waits is counted before it looks at the condition again. One of
+//! the two must see the other's store, so each needs a full fence between its store and its load. A fence costs more than all
+//! the rest of a send. So a bell has two modes:
+//! * *Strict*: both sides execute a fence.
+//! * *Light*: only who waits does, a heavy one (see [`crate::prim`]), which makes one of every instruction that others are at.
+//!   A bell becomes light when many values went by without a wait, and strict again with the first wait.
+//!
+//! That the mode changes under way is no harm. To light: only while nobody waits, in the same word, so whoever waits later
+//! learns it when it is counted. To strict: the waiter that does it says "settling", executes the heavy fence, and then says
+//! "strict"; those that are counted meanwhile execute a heavy fence of their own. A thread that rings and has read "light" did so
+//! before "settling" was said, so it has made its condition true before the fence (it stores first), and whoever is counted
+//! later and sees "strict" finds it true.
+//!
+//! # Safety
+//! Nodes and waiters live on the stack of a thread that does not leave before it has taken the list's lock and found, or
+//! made, each node unlinked. Others touch a node or its waiter under that lock only, but for a wake, which uses no more than the
+//! waiter's address.
+
+use std::ptr::{self, null_mut};
+
+use super::cell::UnsafeCell;
+use crate::cancel::{Limit, WaitError};
+use crate::futex;
+use crate::prim::{AtomicU32, Ordering, fence, heavy_fence, light_fence, relax, yield_cpu};
+use crate::shard::CachePadded;
+
+#[cfg(not(loom))]
+const FREE: u32 = 0;
+#[cfg(not(loom))]
+const HELD: u32 = 1;
+#[cfg(not(loom))]
+const WAITED_FOR: u32 = 2;
+/// Looks before a thread parks for a lock.
+#[cfg(not(loom))]
+const TURNS: u32 = 100;
+
+/// A lock that what is built on this module holds for some instructions.
+#[cfg(not(loom))]
+#[derive(Default)]
+pub struct RawLock {
+    word: AtomicU32,
+}
+
+#[cfg(not(loom))]
+impl RawLock {
+    /// Runs `f`, which must not panic, as its holder.
+    #[inline]
+    pub fn with<R>(&self, f: impl FnOnce() -> R) -> R {
+        self.lock();
+        let result = f();
+        self.unlock();
+        result
+    }
+
+    #[inline]
+    fn lock(&self) {
+        // Acquire: what the last holder did is visible. pairs: channel.lock
+        if self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            self.lock_slowly();
+        }
+    }
+
+    #[cold]
+    fn lock_slowly(&self) {
+        for _ in 0..TURNS {
+            relax();
+            let now = self.word.load(Ordering::Relaxed);
+            // Acquire: as above. pairs: channel.lock
+            let take = || self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed);
+            if now == FREE && take().is_ok() {
+                return;
+            }
+            if now == WAITED_FOR {
+                break;
+            }
+        }
+        // Acquire: as above. pairs: channel.lock
+        while self.word.swap(WAITED_FOR, Ordering::Acquire) != FREE {
+            futex::wait(&self.word, WAITED_FOR);
+        }
+    }
+
+    #[inline]
+    fn unlock(&self) {
+        let word = &raw const self.word;
+        // Release: what we did comes before the next holder. pairs: channel.lock
+        if self.word.swap(FREE, Ordering::Release) == WAITED_FOR {
+            futex::wake(word, 1);
+        }
+    }
+}
+
+/// In models it is loom's: else each of its looks would multiply the interleavings.
+#[cfg(loom)]
+pub struct RawLock {
+    mutex: loom::sync::Mutex<()>,
+}
+
+#[cfg(loom)]
+impl Default for RawLock {
+    fn default() -> Self {
+        Self { mutex: loom::sync::Mutex::new(()) }
+    }
+}
+
+#[cfg(loom)]
+impl RawLock {
+    pub fn with<R>(&self, f: impl FnOnce() -> R) -> R {
+        let _held = self.mutex.lock().unwrap();
+        f()
+    }
+}
+
+/// What such a lock protects.
+#[derive(Default)]
+pub struct Lock<T> {
+    raw: RawLock,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: one thread at a time reaches the value.
+unsafe impl<T: Send> Send for Lock<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Lock<T> {}
+
+impl<T> Lock<T> {
+    /// Runs `f`, which must not panic, with the value.
+    #[inline]
+    pub fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        // SAFETY: we hold the lock.
+        self.raw.with(|| self.value.with_mut(|value| f(unsafe { &mut *value })))
+    }
+}
+
+const WAITING: u32 = 0;
+const GIVEN_UP: u32 = u32::MAX;
+
+/// One wait of one thread.
+pub struct Waiter {
+    /// `WAITING`, `GIVEN_UP`, or by which of its nodes it was claimed, plus 1.
+    word: AtomicU32,
+    /// In models the futex is loom's: a wait that looks and yields would multiply the interleavings.
+    #[cfg(loom)]
+    told: loom::sync::Notify,
+}
+
+impl Waiter {
+    pub fn new() -> Self {
+        Self {
+            word: AtomicU32::new(WAITING),
+            #[cfg(loom)]
+            told: loom::sync::Notify::new(),
+        }
+    }
+
+    /// By which of its nodes it was claimed.
+    pub fn claimed(&self) -> Option<usize> {
+        // Acquire: what the claimer did before is visible. pairs: channel.waiter
+        match self.word.load(Ordering::Acquire) {
+            WAITING | GIVEN_UP => None,
+            node => Some(node as usize - 1),
+        }
+    }
+
+    /// The thread waits no more. False: it has been claimed.
+    pub fn give_up(&self) -> bool {
+        // Acquire: as in `claimed`. pairs: channel.waiter
+        self.word.compare_exchange(WAITING, GIVEN_UP, Ordering::Acquire, Ordering::Acquire).is_ok()
+    }
+
+    /// Whether it could be claimed now.
+    pub fn is_waiting(&self) -> bool {
+        self.word.load(Ordering::Relaxed) == WAITING
+    }
+
+    fn claim(&self, node: u32) -> bool {
+        // Release: what we did before is visible to the thread. pairs: channel.waiter
+        let claimed = self.word.compare_exchange(WAITING, node + 1, Ordering::Release, Ordering::Relaxed).is_ok();
+        #[cfg(loom)]
+        if claimed {
+            self.told.notify();
+        }
+        claimed
+    }
+
+    /// Looks for a moment, then parks, until it is claimed, or until the limit: then it has been given up, and the answer is why.
+    pub fn wait(&self, patience: &Patience, limit: &Limit<'_>) -> Option<WaitError> {
+        match patience.look(0, || (!self.is_waiting()).then_some(())) {
+            Some(()) => None,
+            None => self.park(limit),
+        }
+    }
+
+    /// Parks until it is claimed, or until the limit: then it has been given up, and the answer is why.
+    pub fn park(&self, limit: &Limit<'_>) -> Option<WaitError> {
+        #[cfg(loom)]
+        if limit.deadline().is_none() {
+            self.told.wait();
+        } else if self.give_up() {
+            return Some(WaitError::TimedOut);
+        }
+        while self.is_waiting() {
+            if let Err(why) = futex::wait_within(&self.word, WAITING, limit)
+                && self.give_up()
+            {
+                return Some(why);
+            }
+        }
+        None
+    }
+}
+
+/// How long threads look before they park: longer where that has helped. And how long they pause between two looks: longer
+/// where many values come in the meantime, since each look takes the line that the other side is writing to.
+pub struct Patience {
+    rounds: AtomicU32,
+    /// Pauses before the first look.
+    pace: AtomicU32,
+    /// What had been passed when somebody last began to look.
+    mark: AtomicU32,
+}
+
+/// Rounds of looking, each with twice the pauses of the one before.
+const MOST_ROUNDS: u32 = 8;
+/// Most pauses between two looks, some hundred nanoseconds.
+const MOST_PAUSES: u32 = 64;
+/// Times that a thread lets others run before it parks.
+const YIELDS: u32 = 2;
+
+impl Patience {
+    pub fn new() -> Self {
+        Self { rounds: AtomicU32::new(4), pace: AtomicU32::new(1), mark: AtomicU32::new(0) }
+    }
+
+    /// Looks again and again, for a moment. `passed` counts what has been received, or sent.
+    pub fn look<R>(&self, passed: usize, mut attempt: impl FnMut() -> Option<R>) -> Option<R> {
+        if cfg!(loom) {
+            return None;
+        }
+        let pace = self.pace.load(Ordering::Relaxed);
+        let batch = (passed as u32).wrapping_sub(self.mark.load(Ordering::Relaxed));
+        self.mark.store(passed as u32, Ordering::Relaxed);
+        if batch > pace.max(2) / 2 {
+            if pace < MOST_PAUSES {
+                self.pace.store(pace * 2, Ordering::Relaxed);
+            }
+        } else if pace > 1 && batch <= pace / 4 + 1 {
+            self.pace.store(pace / 2, Ordering::Relaxed);
+        }
+        let most = self.rounds.load(Ordering::Relaxed);
+        let mut pauses = pace;
+        for round in 0..most {
+            for _ in 0..pauses {
+                relax();
+            }
+            pauses = (pauses * 2).min(MOST_PAUSES);
+            if let Some(result) = attempt() {
+                if most < MOST_ROUNDS && round + 1 >= most / 2 {
+                    self.rounds.store(most + 1, Ordering::Relaxed);
+                }
+                return Some(result);
+            }
+        }
+        if most > 1 {
+            self.rounds.store(most - 1, Ordering::Relaxed);
+        }
+        // Whoever is waited for may need this worker. (A kernel thread that yields may lose its CPU for a whole slice of other
+        // processes' threads, where one that sleeps is woken at once.)
+        let yields = if crate::prim::is_user_thread() { YIELDS } else { 0 };
+        for _ in 0..yields {
+            yield_cpu();
+            if let Some(result) = attempt() {
+                return Some(result);
+            }
+        }
+        None
+    }
+}
+
+/// A waiter's place in a list.
+pub struct Node {
+    waiter: *const Waiter,
+    /// Which of the waiter's nodes this is.
+    number: u32,
+    linked: bool,
+    prev: *mut Node,
+    next: *mut Node,
+    /// Where the claimer finds or leaves a value, if it does so.
+    pub packet: *mut (),
+}
+
+impl Node {
+    pub fn new(waiter: &Waiter, number: usize, packet: *mut ()) -> Self {
+        Self { waiter, number: number as u32, linked: false, prev: null_mut(), next: null_mut(), packet }
+    }
+
+    pub fn waiter(&self) -> *const Waiter {
+        self.waiter
+    }
+}
+
+/// Who is to be woken: an address only.
+#[must_use]
+pub struct Wake(*const AtomicU32);
+
+impl Wake {
+    /// To be called without locks.
+    pub fn wake(self) {
+        futex::wake(self.0, 1);
+    }
+}
+
+/// Waiters, the first who came first.
+pub struct List {
+    head: *mut Node,
+    tail: *mut Node,
+}
+
+// SAFETY: nodes may be touched by whoever has the list's lock.
+unsafe impl Send for List {}
+
+impl Default for List {
+    fn default() -> Self {
+        Self { head: null_mut(), tail: null_mut() }
+    }
+}
+
+impl List {
+    /// # Safety
+    /// The node and its waiter stay where they are until the node is unlinked; it is not linked.
+    pub unsafe fn push(&mut self, node: *mut Node) {
+        // SAFETY: the node is the caller's; the tail is linked.
+        unsafe {
+            (*node).linked = true;
+            (*node).prev = self.tail;
+            (*node).next = null_mut();
+            if self.tail.is_null() {
+                self.head = node;
+            } else {
+                (*self.tail).next = node;
+            }
+        }
+        self.tail = node;
+    }
+
+    /// Whether it was linked.
+    ///
+    /// # Safety
+    /// The node is in this list or in none.
+    pub unsafe fn remove(&mut self, node: *mut Node) -> bool {
+        // SAFETY: the caller's, and linked nodes.
+        unsafe {
+            if !(*node).linked {
+                return false;
+            }
+            let (prev, next) = ((*node).prev, (*node).next);
+            if prev.is_null() {
+                self.head = next;
+            } else {
+                (*prev).next = next;
+            }
+            if next.is_null() {
+                self.tail = prev;
+            } else {
+                (*next).prev = prev;
+            }
+            (*node).linked = false;
+        }
+        true
+    }
+
+    /// Claims the first waiter that still waits, and unlinks its node.
+    pub fn claim(&mut self) -> Option<(*mut Node, Wake)> {
+        let mut node = self.head;
+        while !node.is_null() {
+            // SAFETY: a linked node and its waiter.
+            unsafe {
+                let waiter = (*node).waiter;
+                if (*waiter).claim((*node).number) {
+                    self.remove(node);
+                    return Some((node, Wake(&raw const (*waiter).word)));
+                }
+                node = (*node).next;
+            }
+        }
+        None
+    }
+
+    /// Whether somebody else than this waiter could be claimed.
+    pub fn has_other(&self, than: *const Waiter) -> bool {
+        let mut node = self.head;
+        while !node.is_null() {
+            // SAFETY: a linked node and its waiter.
+            unsafe {
+                if !ptr::eq((*node).waiter, than) && (*(*node).waiter).is_waiting() {
+                    return true;
+                }
+                node = (*node).next;
+            }
+        }
+        false
+    }
+}
+
+const LIGHT: u32 = 1;
+const SETTLING: u32 = 2;
+const ONE: u32 = 4;
+
+/// Where threads wait for a condition, and are told.
+pub struct Bell {
+    /// How many wait, times [`ONE`]; [`LIGHT`], [`SETTLING`], or neither: strict.
+    state: AtomicU32,
+    rest: CachePadded<(Lock<List>, Patience)>,
+}
+
+impl Bell {
+    pub fn new() -> Self {
+        Self { state: AtomicU32::new(0), rest: CachePadded::new((Lock::default(), Patience::new())) }
+    }
+
+    /// The condition holds, for one: wakes one that waits, if any does.
+    #[inline]
+    pub fn ring(&self) {
+        #[cfg(not(loom))]
+        light_fence();
+        let state = self.state.load(Ordering::Relaxed);
+        // In a model the light fence is a real one: it must not stand in for the other.
+        #[cfg(loom)]
+        let state = if state & LIGHT != 0 {
+            light_fence();
+            self.state.load(Ordering::Relaxed)
+        } else {
+            state
+        };
+        if state != LIGHT {
+            self.ring_strictly();
+        }
+    }
+
+    #[inline(never)]
+    fn ring_strictly(&self) {
+        // SeqCst: the condition before the state; `enter` has the other. pairs: channel.bell
+        fence(Ordering::SeqCst);
+        if self.state.load(Ordering::Relaxed) >= ONE {
+            self.wake_one();
+        }
+    }
+
+    /// Wakes one that waits; whether there was one.
+    #[cold]
+    pub fn wake_one(&self) -> bool {
+        let claimed = self.rest.0.with(|list| {
+            let claimed = list.claim()?;
+            self.state.fetch_sub(ONE, Ordering::Relaxed);
+            Some(claimed.1)
+        });
+        claimed.map(Wake::wake).is_some()
+    }
+
+    /// The condition holds for all: wakes all.
+    pub fn ring_all(&self) {
+        // SeqCst: as in `ring_strictly`. pairs: channel.bell
+        fence(Ordering::SeqCst);
+        while self.state.load(Ordering::Relaxed) >= ONE && self.wake_one() {}
+    }
+
+    /// Many times the condition held without a wait.
+    #[inline]
+    pub fn lighten(&self) {
+        if self.state.load(Ordering::Relaxed) == 0 {
+            // Relaxed: the word's own order is what counts, see above.
+            let _ = self.state.compare_exchange(0, LIGHT, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a waiter. Afterwards the caller looks at the condition once more.
+    ///
+    /// # Safety
+    /// As [`List::push`]; [`leave`](Self::leave) ends it.
+    pub unsafe fn enter(&self, node: *mut Node) {
+        let before = self.rest.0.with(|list| {
+            // SAFETY: the caller's.
+            unsafe { list.push(node) };
+            // Relaxed: the fences below order it.
+            let before = self.state.fetch_add(ONE, Ordering::Relaxed);
+            // Under the lock, so that one waiter does it.
+            if before & LIGHT != 0 {
+                self.state.fetch_add(SETTLING - LIGHT, Ordering::Relaxed);
+            }
+            before
+        });
+        if before & (LIGHT | SETTLING) == 0 {
+            // SeqCst: we are counted before the caller looks; `ring_strictly` has the other. pairs: channel.bell
+            fence(Ordering::SeqCst);
+            return;
+        }
+        heavy_fence();
+        if before & LIGHT != 0 {
+            // SeqCst: the heavy fence comes before what this allows others to leave out. They are counted in the same word, and
+            // their fence follows. pairs: channel.bell
+            self.state.fetch_sub(SETTLING, Ordering::SeqCst);
+        }
+    }
+
+    /// Unlinks the node if it is linked.
+    ///
+    /// # Safety
+    /// It was entered here.
+    pub unsafe fn leave(&self, node: *mut Node) {
+        self.rest.0.with(|list| {
+            // SAFETY: the caller's.
+            if unsafe { list.remove(node) } {
+                self.state.fetch_sub(ONE, Ordering::Relaxed);
+            }
+        });
+    }
+
+    /// Tries until it succeeds or the deadline passes (then the answer is `None`), waiting for the bell in between. `passed`: see
+    /// [`Patience::look`].
+    pub fn wait<R>(
+        &self,
+        passed: usize,
+        limit: &Limit<'_>,
+        mut attempt: impl FnMut() -> Option<R>,
+    ) -> Result<R, WaitError> {
+        let (_, patience) = &*self.rest;
+        if let Some(result) = patience.look(passed, &mut attempt) {
+            return Ok(result);
+        }
+        loop {
+            let waiter = Waiter::new();
+            let mut node = Node::new(&waiter, 0, null_mut());
+            let node = &raw mut node;
+            // SAFETY: both stay until `leave` has returned.
+            unsafe { self.enter(node) };
+            let mut why = None;
+            let result = attempt();
+            if result.is_some() {
+                if !waiter.give_up() {
+                    // It was rung for us, and this may have been for another value: who waits besides us is to look.
+                    self.wake_one();
+                }
+            } else {
+                why = waiter.park(limit);
+            }
+            // SAFETY: entered above.
+            unsafe { self.leave(node) };
+            match (result.or_else(&mut attempt), why) {
+                (Some(result), _) => return Ok(result),
+                (None, Some(why)) => return Err(why),
+                (None, None) => {}
+            }
+        }
+    }
+}

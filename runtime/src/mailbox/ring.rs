@@ -1,0 +1,202 @@
+//! The ring of a mailbox: records one after the other in memory that the receiver owns.
+//!
+//! A record is a word with the length of its bytes, and the bytes, rounded up to whole words. One that does not fit before
+//! the end of the memory begins at its start, and a word [`SKIP`] says so. The memory is twice the budget: so a message that is
+//! within the budget finds a place in one piece when nothing else is there, wherever the ring stands. Positions count words and never wrap; `tail` is stored
+//! by who has the senders' lock, `head` by the receiver (or, where senders may drop what is oldest, under that lock by either).
+//!
+//! # Safety
+//! The words from `head` to `tail` hold records and are only read; the others belong to who has the senders' lock. A
+//! position passes words to the other side: stored with Release after they were used, loaded with Acquire before.
+
+#[cfg(loom)]
+use crate::channel::cell::UnsafeCell;
+use crate::prim::{AtomicUsize, Ordering};
+use crate::shard::CachePadded;
+
+const WORD: usize = 8;
+/// In place of a length: the next record is at the start of the memory.
+const SKIP: u64 = u64::MAX;
+
+pub struct Ring {
+    /// Words that may be in use.
+    limit: usize,
+    words: Box<[std::cell::UnsafeCell<u64>]>,
+    /// What loom watches in place of the words.
+    #[cfg(loom)]
+    watched: Vec<UnsafeCell<()>>,
+    tail: CachePadded<AtomicUsize>,
+    head: CachePadded<AtomicUsize>,
+}
+
+// SAFETY: see the module.
+unsafe impl Send for Ring {}
+// SAFETY: as above.
+unsafe impl Sync for Ring {}
+
+/// Words of a record of so many bytes.
+pub fn words_of(bytes: usize) -> usize {
+    1 + bytes.div_ceil(WORD)
+}
+
+impl Ring {
+    /// Of so many bytes, rounded up to words.
+    pub fn new(bytes: usize) -> Self {
+        let limit = bytes.div_ceil(WORD).max(2);
+        let count = 2 * limit;
+        Self {
+            limit,
+            words: (0..count).map(|_| std::cell::UnsafeCell::new(0)).collect(),
+            #[cfg(loom)]
+            watched: (0..count).map(|_| UnsafeCell::new(())).collect(),
+            tail: CachePadded::new(AtomicUsize::new(0)),
+            head: CachePadded::new(AtomicUsize::new(0)),
+        }
+    }
+
+    /// Bytes of the longest message.
+    pub fn longest(&self) -> usize {
+        (self.limit - 1) * WORD
+    }
+
+    /// Bytes in use, at some moment.
+    pub fn used(&self) -> usize {
+        // Acquire: the tail is at least that. pairs: mailbox.head
+        let head = self.head.load(Ordering::Acquire);
+        self.tail.load(Ordering::Relaxed).wrapping_sub(head).min(self.words.len()) * WORD
+    }
+
+    #[cfg(not(loom))]
+    fn touch(&self, _: usize, _: usize, _: bool) {}
+
+    #[cfg(loom)]
+    fn touch(&self, first: usize, count: usize, writes: bool) {
+        for watched in &self.watched[first..first + count] {
+            if writes {
+                watched.with_mut(|_| ());
+            } else {
+                watched.with(|_| ());
+            }
+        }
+    }
+
+    /// Where a record of so many words would go: words to skip, and its place. `None`: there is no room now.
+    fn place(&self, tail: usize, count: usize) -> Option<(usize, usize)> {
+        let len = self.words.len();
+        // Acquire: the words were left before. pairs: mailbox.head
+        let used = tail.wrapping_sub(self.head.load(Ordering::Acquire));
+        let at = tail % len;
+        let skip = if at + count <= len { 0 } else { len - at };
+        let fits = used + count <= self.limit && used + skip + count <= len;
+        fits.then_some((skip, (at + skip) % len))
+    }
+
+    /// Whether a message of so many bytes would find room. With nothing in it, any that is not too long does.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        let tail = self.tail.load(Ordering::Relaxed);
+        self.place(tail, words_of(bytes)).is_some()
+    }
+
+    /// Appends a record that `write` fills, if there is room. `write` does not panic.
+    ///
+    /// # Safety
+    /// The caller has the senders' lock.
+    pub unsafe fn push(&self, bytes: usize, write: impl FnOnce(&mut [u8])) -> bool {
+        let (tail, count) = (self.tail.load(Ordering::Relaxed), words_of(bytes));
+        let Some((skip, at)) = self.place(tail, count) else { return false };
+        // SAFETY: words that are free; the caller's lock.
+        unsafe {
+            if skip != 0 {
+                self.touch(tail % self.words.len(), 1, true);
+                *self.words[tail % self.words.len()].get() = SKIP;
+            }
+            self.touch(at, count, true);
+            *self.words[at].get() = bytes as u64;
+            write(std::slice::from_raw_parts_mut(self.words.as_ptr().add(at + 1).cast_mut().cast(), bytes));
+        }
+        // Release: the record was written before. pairs: mailbox.tail
+        self.tail.store(tail.wrapping_add(skip + count), Ordering::Release);
+        true
+    }
+
+    /// Whether there is a record.
+    pub fn is_empty(&self) -> bool {
+        // Acquire: as in `front`. pairs: mailbox.tail
+        self.head.load(Ordering::Relaxed) == self.tail.load(Ordering::Acquire)
+    }
+
+    /// The first record's bytes, and the position behind it.
+    ///
+    /// # Safety
+    /// The caller is who may move the head, and does so only when it is done with the bytes.
+    pub unsafe fn front(&self) -> Option<(&[u8], usize)> {
+        let mut head = self.head.load(Ordering::Relaxed);
+        // Acquire: the record was written before. pairs: mailbox.tail
+        if head == self.tail.load(Ordering::Acquire) {
+            return None;
+        }
+        let len = self.words.len();
+        // SAFETY: a record is there, and stays until the head moves.
+        unsafe {
+            self.touch(head % len, 1, false);
+            if *self.words[head % len].get() == SKIP {
+                head = head.wrapping_add(len - head % len);
+                self.touch(head % len, 1, false);
+            }
+            let bytes = *self.words[head % len].get() as usize;
+            self.touch(head % len, words_of(bytes), false);
+            let data = std::slice::from_raw_parts(self.words.as_ptr().add(head % len + 1).cast::<u8>(), bytes);
+            Some((data, head.wrapping_add(words_of(bytes))))
+        }
+    }
+
+    /// Leaves the records before that position.
+    ///
+    /// # Safety
+    /// As [`front`](Self::front), which answered the position.
+    pub unsafe fn leave(&self, position: usize) {
+        // Release: we are done with the records. pairs: mailbox.head
+        self.head.store(position, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// Records of different lengths wrap around while they are read.
+    #[test]
+    fn records_are_whole() {
+        loom::model(|| {
+            let ring = Arc::new(Ring::new(24));
+            let shared = ring.clone();
+            let thread = loom::thread::spawn(move || {
+                for n in 1..=3u8 {
+                    let bytes = usize::from(n) * 4;
+                    // SAFETY: the model's only sender.
+                    while !unsafe { shared.push(bytes, |out| out.fill(n)) } {
+                        loom::thread::yield_now();
+                    }
+                }
+            });
+            let mut n = 1u8;
+            while n <= 3 {
+                // SAFETY: the model's only receiver.
+                unsafe {
+                    match ring.front() {
+                        None => loom::thread::yield_now(),
+                        Some((bytes, next)) => {
+                            assert_eq!((bytes.len(), bytes[0]), (usize::from(n) * 4, n));
+                            ring.leave(next);
+                            n += 1;
+                        }
+                    }
+                }
+            }
+            thread.join().unwrap();
+            assert!(ring.is_empty());
+        });
+    }
+}
