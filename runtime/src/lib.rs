@@ -20,27 +20,53 @@
 //!   another thread has time; a thread that waits runs nothing else on its stack.
 //! - [`spawn`], [`Builder`]: threads, on user or kernel threads.
 //! - [`sync`]: locks and their kin.
-#![cfg_attr(loom, allow(dead_code))] // models use a part
+//! - [`threads`], [`counters`]: what the threads of this process do.
+//! - [`cancel`]: deadlines and cancel tokens for everything that waits.
+//! - [`channel`]: values moved from thread to thread, and waiting for several channels at once.
+//! - [`agent`]: states that one thread each has, and messages to them.
+//! - [`mailbox`]: messages of any length in a ring of so many bytes.
+//! - [`pool`]: objects whose memory goes back to the thread that made them.
+//! - [`shard`]: data that threads must not share by accident.
+//! - [`task()`], [`process`]: tasks in worker processes, and memory that these share.
+// Under loom there is nothing but what the models, which are tests, use.
+#![cfg_attr(all(loom, not(test)), allow(dead_code))]
 
 #[cfg(not(loom))]
+pub mod agent;
+#[cfg(not(loom))]
 mod barrier;
+pub mod cancel;
+pub mod channel;
 mod fork;
 mod futex;
 #[cfg(not(loom))]
 mod image;
+#[cfg(not(loom))]
+mod kept;
+pub mod mailbox;
+#[cfg(not(loom))]
+mod observe;
+pub mod pool;
 mod prim;
+pub mod process;
+pub mod shard;
 #[cfg(not(loom))]
 mod start;
-#[cfg(not(loom))]
 pub mod sync;
 #[cfg(not(loom))]
 mod thread;
 
 #[cfg(not(loom))]
-pub use fork::{
-    Chunks, ChunksMut, Counters, Parallel, Scope, chunks, chunks_mut, counters, for_each, join, map_reduce, scope,
-};
+pub use cancel::{park_until, sleep_until};
+#[cfg(not(loom))]
+pub use fork::{Chunks, ChunksMut, Parallel, Scope, chunks, chunks_mut, for_each, join, map_reduce, scope};
+#[cfg(not(loom))]
+pub use observe::{Counters, SchedulerCounters, ThreadInfo, ThreadState, WaitsFor, counters, threads};
+#[cfg(not(loom))]
+pub use process::{task, task_on};
 #[cfg(not(loom))]
 pub use start::{Mode, Options, StartError, current_mode, mode, start, workers};
 #[cfg(not(loom))]
-pub use thread::{Builder, JoinHandle, SpawnError, Thread, current, park, park_timeout, sleep, spawn, yield_now};
+pub use thread::{
+    Builder, JoinHandle, Priority, SpawnError, Thread, ThreadId, current, park, park_timeout, sleep, spawn, yield_now,
+};

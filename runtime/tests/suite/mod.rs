@@ -1,6 +1,15 @@
 //! Tests that hold in every mode.
 
+mod agent;
+mod cancel;
+mod channel;
 mod fork;
+mod interop;
+mod kept;
+mod mailbox;
+mod observe;
+mod pool;
+mod shard;
 mod sync;
 mod thread;
 
@@ -8,7 +17,21 @@ mod thread;
 pub type Test = (&'static str, fn());
 
 /// All of them.
-pub const ALL: [&[Test]; 3] = [fork::TESTS, sync::TESTS, thread::TESTS];
+#[rustfmt::skip] // one per line
+pub const ALL: &[&[Test]] = &[
+    agent::TESTS,
+    cancel::TESTS,
+    channel::TESTS,
+    fork::TESTS,
+    interop::TESTS,
+    kept::TESTS,
+    mailbox::TESTS,
+    observe::TESTS,
+    pool::TESTS,
+    shard::TESTS,
+    sync::TESTS,
+    thread::TESTS,
+];
 
 /// The tests of a module, by name.
 macro_rules! tests {
@@ -18,3 +41,19 @@ macro_rules! tests {
     };
 }
 pub(crate) use tests;
+
+/// Runs `f` on that many threads, of all kinds that the mode has, at once.
+pub(crate) fn on_threads<F: Fn(u32) + Send + Sync + 'static>(count: u32, f: F) {
+    let f = std::sync::Arc::new(f);
+    let user = heddle::mode() == heddle::Mode::User;
+    let modes = if user { [heddle::Mode::User, heddle::Mode::Kernel] } else { [heddle::Mode::Kernel; 2] };
+    let threads: Vec<_> = (0..count)
+        .map(|i| {
+            let f = f.clone();
+            heddle::Builder::new().mode(modes[i as usize % 2]).spawn(move || f(i)).unwrap()
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
