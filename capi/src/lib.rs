@@ -1,0 +1,26 @@
+//! The C interface of the library: what `heddle.h` declares.
+//!
+//! The header is made from the comments and declarations in here (`tests/header.rs`). Everything rests on the public
+//! interface of the crate `heddle`, which is called `runtime` in this crate.
+//!
+//! # Safety
+//! Callers are C: what they pass is what the header asks for. What can be found out about it is checked first, and
+//! answered by an error: null and misaligned pointers, threads that are not there, locks that the caller does not
+//! hold.
+#![allow(non_camel_case_types)] // C's names
+
+mod call;
+mod error;
+mod fork;
+mod limit;
+mod start;
+mod sync;
+mod thread;
+mod threads;
+
+pub use error::*;
+pub use fork::*;
+pub use limit::*;
+pub use start::*;
+pub use sync::*;
+pub use thread::*;
