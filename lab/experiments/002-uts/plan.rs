@@ -1,0 +1,260 @@
+//! Unbalanced tree search: does the load find its way to all workers?
+
+use crate::claims::{Claim, Ratio, Verdict, View, all_above, all_below, all_of, refutable};
+use crate::experiments::doubling;
+use crate::plan::{Curve, Experiment, Plot, Point, Program, Setting, Size, Task};
+
+const ID: &str = "002-uts";
+
+/// Children of the root: 2000 is the sample tree T3.
+fn root(setting: &Setting) -> u64 {
+    setting.size.pick(20, 400, 2000)
+}
+
+fn points(setting: &Setting) -> Vec<Point> {
+    let root = root(setting);
+    let few = setting.size.pick(5, 20, 200);
+    let mut points = Vec::new();
+    let uts = |series: &str, x: u64, task, program, root: u64, args: &str| {
+        let mut point = Point::new(series, x as f64, task, program)
+            .args(format!("root={root} {args}"))
+            .group(format!("tree {root}"));
+        point.workers = u32::try_from(x).ok();
+        point
+    };
+    points.push(uts("plain C", 1, Task::Plain, Program::C("uts"), root, "mode=plain"));
+    points.push(uts("plain", 1, Task::Plain, Program::Child("uts"), root, "mode=plain"));
+    for workers in doubling(setting.machine.cpus) {
+        points.push(uts("join", workers, Task::Join, Program::Child("uts"), root, "mode=join"));
+        for (series, program) in [("OpenMP", "uts_omp"), ("TBB", "uts_tbb")] {
+            let args = format!("threads={workers}");
+            points.push(uts(series, workers, Task::Rival, Program::Rival(program), root, &args));
+        }
+        for (series, args) in [
+            ("threads, Heddle", "mode=threads"),
+            ("stacks touched before", "mode=threads warm=1"),
+            ("stacks freed at the end", "mode=threads detach=1"),
+        ] {
+            points.push(uts(series, workers, Task::User, Program::C("uts"), few, args));
+        }
+    }
+    // Thousands of kernel threads live at the same time in a larger tree.
+    points.push(uts(
+        "threads, NPTL",
+        setting.machine.cpus,
+        Task::Kernel,
+        Program::C("uts"),
+        few.min(20),
+        "mode=threads",
+    ));
+    points
+}
+
+fn limits(setting: &Setting) -> Vec<String> {
+    match setting.size {
+        Size::Full => vec!["one thread per node only in a tree with 200 children of the root".to_owned()],
+        _ => vec![format!(
+            "{} children of the root instead of 2000; one thread per node in a smaller tree",
+            root(setting)
+        )],
+    }
+}
+
+fn time(view: &View, series: &str, workers: f64) -> Option<Vec<f64>> {
+    view.get(ID, series, workers, "time")
+}
+
+fn speedup(view: &View, series: &str, plain: &str, workers: f64) -> Option<Ratio> {
+    Some(Ratio::new(
+        format!("speedup of {series} with {workers} workers:"),
+        &time(view, plain, 1.0)?,
+        &time(view, series, workers)?,
+    ))
+}
+
+fn near_linear(view: &View) -> Verdict {
+    let cpus = view.cpus();
+    let Some(ours) = speedup(view, "join", "plain", cpus) else { return Verdict::not_measured(view.why_not(ID)) };
+    let others: Vec<Ratio> = ["OpenMP", "TBB"]
+        .into_iter()
+        .filter_map(|other| {
+            // Each against the plain search in its own language, so that compilers are not compared.
+            let (a, b) = (time(view, "plain", 1.0)?, time(view, "plain C", 1.0)?);
+            let language = crate::stats::median(&a) / crate::stats::median(&b);
+            let theirs: Vec<f64> = time(view, other, cpus)?.iter().map(|t| t * language).collect();
+            Some(Ratio::new(format!("time of {other} / of fork-join:"), &theirs, &time(view, "join", cpus)?))
+        })
+        .collect();
+    let mut parts = vec![all_above(&[ours], 0.8 * cpus, "speedup over the plain search, near the number of workers")];
+    if !others.is_empty() {
+        parts.push(all_above(&others, 1.0, "other runtimes slower"));
+    }
+    let verdict = all_of(&parts);
+    if cpus >= 10.0 { verdict } else { refutable(verdict, "The claim goes up to 10 cores.") }
+}
+
+fn wants_32(what: &str) -> Verdict {
+    Verdict::cannot(format!("the claim is about {what}"))
+}
+
+fn degrades(view: &View) -> Verdict {
+    match view.cpus() {
+        n if n < 32.0 => wants_32("more than 16 and 32 cores"),
+        _ => match (speedup(view, "join", "plain", 32.0), speedup(view, "join", "plain", 16.0)) {
+            (Some(many), Some(_)) => all_below(&[many], 4.0, "speedup with 32 workers"),
+            _ => Verdict::not_measured(view.why_not(ID)),
+        },
+    }
+}
+
+fn tbb_slower(view: &View) -> Verdict {
+    let ratios: Vec<Ratio> = view
+        .store
+        .xs(ID, "TBB")
+        .into_iter()
+        .filter_map(|n| {
+            let (a, b) = (time(view, "plain", 1.0)?, time(view, "plain C", 1.0)?);
+            let language = crate::stats::median(&a) / crate::stats::median(&b);
+            let theirs: Vec<f64> = time(view, "TBB", n)?.iter().map(|t| t * language).collect();
+            Some(Ratio::new(format!("TBB / fork-join with {n} workers:"), &theirs, &time(view, "join", n)?))
+        })
+        .collect();
+    if ratios.is_empty() {
+        return Verdict::not_measured(view.why_not(ID));
+    }
+    refutable(all_above(&ratios, 1.0, "TBB slower"), "That it degrades less shows beyond 16 cores.")
+}
+
+fn openmp_gains_nothing(view: &View) -> Verdict {
+    let cpus = view.cpus();
+    if cpus < 2.0 {
+        return Verdict::cannot("one CPU lets nobody gain");
+    }
+    match Option::zip(time(view, "OpenMP", 1.0), time(view, "OpenMP", cpus)) {
+        Some((one, many)) => all_below(
+            &[Ratio::new(format!("OpenMP, 1 thread / {cpus} threads:"), &one, &many)],
+            1.2,
+            "gain of today's OpenMP tasks (the paper: GCC 4.4)",
+        ),
+        None => Verdict::not_measured(view.why_not(ID)),
+    }
+}
+
+fn not_imbalance(view: &View) -> Verdict {
+    let cpus = view.cpus();
+    let all = (|| Some((time(view, "plain", 1.0)?, time(view, "join", cpus)?, view.get(ID, "join", cpus, "busy")?)))();
+    let Some((plain, join, busy)) = all else { return Verdict::not_measured(view.why_not(ID)) };
+    if cpus < 2.0 {
+        return Verdict::cannot("one CPU has no imbalance");
+    }
+    let base = crate::stats::median(&plain);
+    let loss: Vec<f64> = join.iter().map(|t| (cpus - base / t) / cpus).collect();
+    let idle: Vec<f64> = busy.iter().map(|b| ((cpus - b) / cpus).max(0.0)).collect();
+    let words = format!(
+        "Here {} % of the time is idle, and {} % of the speedup is lost.",
+        crate::claims::short(100.0 * crate::stats::median(&idle)),
+        crate::claims::short(100.0 * crate::stats::median(&loss))
+    );
+    if crate::stats::median(&loss) < 0.05 {
+        return Verdict::cannot(format!("There is no loss to explain on this many CPUs. {words}"));
+    }
+    all_below(&[Ratio::new("idle time / lost speedup:", &idle, &loss)], 0.5, "imbalance would make them equal")
+        .and(words)
+}
+
+fn faults_are_the_cause(view: &View) -> Verdict {
+    let cpus = view.cpus();
+    let cost = Option::zip(view.get(ID, "threads, Heddle", 1.0, "node"), view.get(ID, "threads, Heddle", cpus, "node"));
+    let here = cost.map_or_else(String::new, |(one, many)| {
+        let short = crate::claims::short;
+        format!(
+            " Here a thread and its node cost {} ns on 1 worker and {} ns of CPU time on {cpus}.",
+            short(crate::stats::median(&one)),
+            short(crate::stats::median(&many) * cpus)
+        )
+    });
+    Verdict::cannot(format!("the claim is about 32 cores that fault pages in at the same time.{here}"))
+}
+
+fn bound_lifetimes(view: &View) -> Verdict {
+    let of = |metric| view.ratios(ID, metric, "threads, Heddle", "stacks freed at the end");
+    let (faults, memory) = (of("faults"), of("memory_mib"));
+    if faults.is_empty() {
+        return Verdict::not_measured(view.why_not(ID));
+    }
+    all_of(&[
+        all_above(&faults, 1.0, "page faults per node, stacks kept until the join to stacks freed at the end"),
+        all_above(&memory, 1.0, "peak memory, likewise"),
+    ])
+}
+
+fn touched_stacks(view: &View) -> Verdict {
+    let ratios = view.ratios(ID, "node", "threads, Heddle", "stacks touched before");
+    let here: Vec<String> = ratios.iter().map(|r| crate::claims::short(r.value())).collect();
+    Verdict::cannot(format!(
+        "the collapse that they remove shows on 32 cores. Here the time with fresh stacks to that with touched ones is {}.",
+        here.join(", ")
+    ))
+}
+
+static CLAIMS: [Claim; 8] = [
+    Claim {
+        id: "C002-6",
+        says: "UTS: near-linear up to about 10 cores and faster than the others there",
+        rule: near_linear,
+    },
+    Claim { id: "C002-7", says: "UTS: degrades beyond 16 cores, about 3 times the plain search at 32", rule: degrades },
+    Claim { id: "C002-8", says: "UTS: TBB is slower up to about 16 cores but degrades less", rule: tbb_slower },
+    Claim { id: "C002-9", says: "UTS: OpenMP tasks gain almost nothing from more cores", rule: openmp_gains_nothing },
+    Claim {
+        id: "C002-10",
+        says: "UTS: the loss is not imbalance: idle time is far too small to explain it",
+        rule: not_imbalance,
+    },
+    Claim {
+        id: "C002-11",
+        says: "UTS: the cause is page faults when stacks are first touched: making a thread costs 140 ns, on 32 cores 4020 ns",
+        rule: faults_are_the_cause,
+    },
+    Claim {
+        id: "C002-12",
+        says: "UTS: stacks that can be used again only after the join mean more memory and more faults",
+        rule: bound_lifetimes,
+    },
+    Claim { id: "C002-13", says: "UTS: stacks touched beforehand remove the collapse", rule: touched_stacks },
+];
+
+pub static EXPERIMENT: Experiment = Experiment {
+    id: ID,
+    title: "Unbalanced tree search",
+    readme: include_str!("README.md"),
+    seconds: 28.0,
+    points,
+    limits,
+    claims: &CLAIMS,
+    plots: &[
+        Plot {
+            title: "Time of the search, by workers",
+            series: &["plain", "plain C", "join", "OpenMP", "TBB"],
+            metric: "time",
+            axes: ("workers", "s"),
+            published: &[],
+        },
+        Plot {
+            title: "A thread per node: nanoseconds per node, by workers",
+            series: &["threads, Heddle", "stacks touched before", "stacks freed at the end", "threads, NPTL"],
+            metric: "node",
+            axes: ("workers", "ns"),
+            published: &[Curve {
+                name: "making a light thread, 8 x Opteron 2380",
+                points: &[(1.0, 140.0), (32.0, 4020.0)],
+            }],
+        },
+    ],
+    published: &[
+        ("speedup over the plain search, 32 cores", "about 3"),
+        ("speedup over one's own time on 1 core, 32 cores", "about 4"),
+        ("idle time that imbalance would need, and that was measured, 32 cores", "87.5 % and about 5 %"),
+        ("the tree T3", "4,112,897 nodes, 3,599,034 leaves, depth 1572"),
+    ],
+};

@@ -1,0 +1,159 @@
+//! Pictures as SVG, drawn by hand: logarithmic axes, our curves with their spread, the paper's dashed.
+
+use std::fmt::Write;
+
+use crate::claims::short;
+use crate::plan::Plot;
+use crate::stats;
+use crate::store::Store;
+
+const WIDTH: f64 = 640.0;
+const HEIGHT: f64 = 340.0;
+const LEFT: f64 = 64.0;
+const RIGHT: f64 = 12.0;
+const TOP: f64 = 12.0;
+const BOTTOM: f64 = 44.0;
+
+struct Line {
+    name: String,
+    ours: bool,
+    /// x, median, least, most
+    points: Vec<(f64, f64, f64, f64)>,
+}
+
+struct Axis {
+    low: f64,
+    high: f64,
+    from: f64,
+    to: f64,
+}
+
+impl Axis {
+    fn new(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
+        let (mut low, mut high) = (f64::INFINITY, 0.0f64);
+        for v in values.filter(|v| *v > 0.0) {
+            low = low.min(v);
+            high = high.max(v);
+        }
+        if low >= high {
+            (low, high) = (low / 2.0, high * 2.0);
+        }
+        Self { low: low.log2(), high: high.log2(), from, to }
+    }
+
+    fn at(&self, v: f64) -> f64 {
+        self.from + (v.max(1e-12).log2() - self.low) / (self.high - self.low) * (self.to - self.from)
+    }
+
+    /// Powers of two, not too many.
+    fn ticks(&self, most: f64) -> Vec<f64> {
+        let step = ((self.high - self.low) / most).ceil().max(1.0);
+        let mut ticks = Vec::new();
+        let mut at = self.low.ceil();
+        while at <= self.high + 1e-9 {
+            ticks.push(at.exp2());
+            at += step;
+        }
+        ticks
+    }
+}
+
+/// Text safe in HTML.
+pub fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// The picture with its legend; `None` if there is nothing of ours to show.
+pub fn plot(plot: &Plot, experiment: &str, store: &Store) -> Option<String> {
+    let mut lines: Vec<Line> = Vec::new();
+    for series in plot.series {
+        let points: Vec<_> = store
+            .xs(experiment, series)
+            .into_iter()
+            .filter_map(|x| {
+                let v = store.values(experiment, series, x, plot.metric);
+                let (low, high) =
+                    (v.iter().copied().fold(f64::INFINITY, f64::min), v.iter().copied().fold(0.0, f64::max));
+                (!v.is_empty() && low > 0.0).then(|| (x, stats::median(&v), low, high))
+            })
+            .collect();
+        if !points.is_empty() {
+            lines.push(Line { name: (*series).to_owned(), ours: true, points });
+        }
+    }
+    if lines.is_empty() {
+        return None;
+    }
+    for curve in plot.published {
+        let points = curve.points.iter().map(|(x, y)| (*x, *y, *y, *y)).collect();
+        lines.push(Line { name: format!("published: {}", curve.name), ours: false, points });
+    }
+    let all = || lines.iter().flat_map(|line| line.points.iter());
+    let x = Axis::new(all().map(|p| p.0), LEFT, WIDTH - RIGHT);
+    let y = Axis::new(all().flat_map(|p| [p.2, p.3]), HEIGHT - BOTTOM, TOP);
+    let mut svg =
+        format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n", escape(plot.title));
+    for tick in x.ticks(10.0) {
+        let at = x.at(tick);
+        let _ = writeln!(
+            svg,
+            "<line class=\"grid\" x1=\"{at:.1}\" y1=\"{TOP}\" x2=\"{at:.1}\" y2=\"{:.1}\"/><text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            HEIGHT - BOTTOM,
+            HEIGHT - BOTTOM + 16.0,
+            short(tick)
+        );
+    }
+    for tick in y.ticks(8.0) {
+        let at = y.at(tick);
+        let _ = writeln!(
+            svg,
+            "<line class=\"grid\" x1=\"{LEFT}\" y1=\"{at:.1}\" x2=\"{:.1}\" y2=\"{at:.1}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            WIDTH - RIGHT,
+            LEFT - 6.0,
+            at + 4.0,
+            short(tick)
+        );
+    }
+    let _ = writeln!(
+        svg,
+        "<text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"middle\">{}</text><text x=\"14\" y=\"{:.0}\" text-anchor=\"middle\" transform=\"rotate(-90 14 {:.0})\">{}</text>",
+        f64::midpoint(LEFT, WIDTH - RIGHT),
+        HEIGHT - 8.0,
+        escape(plot.axes.0),
+        f64::midpoint(TOP, HEIGHT - BOTTOM),
+        f64::midpoint(TOP, HEIGHT - BOTTOM),
+        escape(plot.axes.1)
+    );
+    let mut legend = String::from("<ul class=\"legend\">\n");
+    for (i, line) in lines.iter().enumerate() {
+        let class = format!("c{}{}", i % 10, if line.ours { "" } else { " paper" });
+        for (at, _, low, high) in line.points.iter().filter(|p| p.3 > p.2) {
+            let at = x.at(*at);
+            let _ = writeln!(
+                svg,
+                "<line class=\"spread {class}\" x1=\"{at:.1}\" y1=\"{:.1}\" x2=\"{at:.1}\" y2=\"{:.1}\"/>",
+                y.at(*low),
+                y.at(*high)
+            );
+        }
+        let path: Vec<String> = line.points.iter().map(|p| format!("{:.1},{:.1}", x.at(p.0), y.at(p.1))).collect();
+        let _ = writeln!(svg, "<polyline class=\"{class}\" points=\"{}\"/>", path.join(" "));
+        for p in &line.points {
+            let _ = writeln!(
+                svg,
+                "<circle class=\"{class}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\"><title>{} at {}: {} ({} to {})</title></circle>",
+                x.at(p.0),
+                y.at(p.1),
+                escape(&line.name),
+                p.0,
+                short(p.1),
+                short(p.2),
+                short(p.3)
+            );
+        }
+        let _ = writeln!(legend, "<li class=\"{class}\">{}</li>", escape(&line.name));
+    }
+    svg.push_str("</svg>\n");
+    legend.push_str("</ul>\n");
+    Some(format!("<figure><figcaption>{}</figcaption>\n{svg}{legend}</figure>\n", escape(plot.title)))
+}
