@@ -1,0 +1,16 @@
+use crate::measure::Measure;
+use crate::rivals;
+
+pub fn run(m: &Measure) {
+    rivals::heddle(m.workers);
+    m.time(|| fib(m.size as u32));
+}
+
+fn fib(n: u32) -> u64 {
+    if n < 2 {
+        return n.into();
+    }
+    let a = heddle::spawn(move || fib(n - 1));
+    let b = fib(n - 2);
+    a.join().unwrap() + b
+}

@@ -1,0 +1,32 @@
+//! How each contender is started with a number of workers.
+
+/// Heddle; the mode is that of `HEDDLE_MODE`.
+pub fn heddle(workers: usize) {
+    heddle::start(heddle::Options::new().workers(workers)).expect("Heddle starts");
+}
+
+/// A pool of rayon. It runs other jobs on top of a waiting one, so the stacks are large.
+pub fn rayon(workers: usize) -> rayon::ThreadPool {
+    rayon::ThreadPoolBuilder::new().num_threads(workers).stack_size(256 << 20).build().expect("a pool")
+}
+
+/// A pool of chili, whose caller is one of the workers. `RUST_MIN_STACK` gives its threads large stacks.
+pub fn chili(workers: usize) -> chili::ThreadPool {
+    chili::ThreadPool::with_config(chili::Config {
+        thread_count: std::num::NonZero::new(workers),
+        ..Default::default()
+    })
+}
+
+/// A runtime of tokio.
+pub fn tokio(workers: usize) -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(workers).build().expect("a runtime")
+}
+
+/// Runs a task of tokio on a worker, not on the caller.
+pub fn tokio_run<T: Send + 'static>(
+    runtime: &tokio::runtime::Runtime,
+    task: impl Future<Output = T> + Send + 'static,
+) -> T {
+    runtime.block_on(runtime.spawn(task)).expect("no panic")
+}

@@ -1,0 +1,22 @@
+//! Two threads that do nothing but yield.
+
+use crate::kernel::{Kernel, Rival, Unit};
+
+mod heddle;
+mod std;
+mod tokio;
+
+pub const KERNEL: Kernel = Kernel {
+    name: "yield",
+    unit: Unit::Each,
+    size: 400_000,
+    quick: 40_000,
+    items: |n| n as f64,
+    expected: |n| n as u64,
+    rivals: &[
+        Rival::here("heddle", heddle::run),
+        Rival::here("tokio", tokio::run),
+        Rival::go("yield.go"),
+        Rival::here("std", std::run),
+    ],
+};

@@ -1,0 +1,5 @@
+//! flume.
+
+pub fn run(figure: &str, count: u64) -> Option<f64> {
+    super::threads!(figure, count, std::thread::spawn, flume::bounded, many: yes)
+}
