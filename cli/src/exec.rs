@@ -5,7 +5,7 @@
 //!
 //! # Safety
 //!
-//! Two rules, both upheld here: the environment is changed only while this process has one thread, and the argument vector
+//! Rules, all upheld here: the environment is changed only while this process has one thread, and the argument vector
 //! given to `execv` is NUL-terminated strings ended by a null pointer, alive during the call.
 
 #![allow(unsafe_code)]
@@ -47,4 +47,12 @@ pub fn become_program(path: &Path, args: &[OsString], changes: Vec<Change>) -> i
     // this function.
     unsafe { libc::execv(path.as_ptr(), pointers.as_ptr()) };
     io::Error::last_os_error()
+}
+
+/// The keys that end a program (Ctrl-C and Ctrl-\) end the child, and not this process, which then reports.
+pub fn leave_keys_to_the_child() {
+    for signal in [libc::SIGINT, libc::SIGQUIT] {
+        // SAFETY: no handler is installed, so no code runs at a signal.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
 }

@@ -39,6 +39,24 @@ pub const THREADS: Embedded = Embedded {
     contents: include_bytes!(env!("HEDDLE_THREADS_FILE")),
 };
 
+/// The folder with what `heddle sharing` needs.
+const SHARING_FOLDER: &str = concat!("sharing-", env!("HEDDLE_SHARING_HASH"));
+
+/// The detector that is preloaded into a program.
+const SHARING: Embedded =
+    Embedded { name: "libheddle_sharing.so", contents: include_bytes!(env!("HEDDLE_SHARING_FILE")) };
+
+/// What the compiler finds under the names of the sanitizer's library: gcc's driver asks for an object and for a library,
+/// and a linker takes a text file for either.
+const SANITIZER: [Embedded; 3] = [
+    Embedded { name: SHARING_STUB, contents: include_bytes!(env!("HEDDLE_STUB_FILE")) },
+    Embedded { name: "libtsan.so", contents: b"/* GNU ld script */\nINPUT(heddle-sharing-stub.o)\n" },
+    Embedded { name: "libtsan_preinit.o", contents: b"/* GNU ld script: nothing */\n" },
+];
+
+/// The object with the functions that instrumented code calls.
+pub const SHARING_STUB: &str = "heddle-sharing-stub.o";
+
 /// Names a folder to use instead of the usual ones.
 const FOLDER_VARIABLE: &str = "HEDDLE_CACHE_DIR";
 
@@ -53,12 +71,29 @@ pub fn extract_library() -> Result<PathBuf, Failure> {
     extract(&LIBRARY)
 }
 
+/// Lays down the sharing detector and what is linked for it; answers the folder and the detector's path in it.
+pub fn extract_sharing() -> Result<(PathBuf, PathBuf), Failure> {
+    first_that_does(|folder| {
+        open_folder(folder)?;
+        let inner = folder.join(SHARING_FOLDER);
+        for file in &SANITIZER {
+            lay_down(&inner, file)?;
+        }
+        Ok((inner.clone(), extract_to(&inner, &SHARING)?))
+    })
+}
+
 /// Lays down a file; answers its path.
 pub fn extract(file: &Embedded) -> Result<PathBuf, Failure> {
+    first_that_does(|folder| extract_to(folder, file))
+}
+
+/// Does it in the first folder where it can be done.
+fn first_that_does<T>(work: impl Fn(&Path) -> Result<T, Unusable>) -> Result<T, Failure> {
     let mut reasons = Vec::new();
     for folder in folders() {
-        match extract_to(&folder, file) {
-            Ok(path) => return Ok(path),
+        match work(&folder) {
+            Ok(done) => return Ok(done),
             Err(Unusable::Policy(e)) => {
                 return Err(Failure::own(format!(
                     "this process may not change code and run it ({e}): a security policy (SELinux execmod, systemd's \
@@ -112,8 +147,18 @@ impl From<io::Error> for Unusable {
     }
 }
 
-/// Lays down `file` in `folder`, unless it is there already.
+/// Lays down `file` in `folder`, unless it is there already, and checks that code in it can be run.
 fn extract_to(folder: &Path, file: &Embedded) -> Result<PathBuf, Unusable> {
+    let found = lay_down(folder, file)?;
+    match probe::rewriting(&found) {
+        Ok(()) => Ok(folder.join(file.name)),
+        Err(NoRewriting::Mapping(_)) => Err(Unusable::Folder("is on a filesystem mounted noexec".to_owned())),
+        Err(NoRewriting::Protection(e)) => Err(Unusable::Policy(e)),
+    }
+}
+
+/// Lays down `file` in `folder`, unless it is there already; answers it, open.
+fn lay_down(folder: &Path, file: &Embedded) -> Result<File, Unusable> {
     if !folder.is_absolute() {
         return Err(Unusable::Folder("is not an absolute path".to_owned()));
     }
@@ -121,17 +166,12 @@ fn extract_to(folder: &Path, file: &Embedded) -> Result<PathBuf, Unusable> {
         return Err(Unusable::Folder("has a space or a colon in its name, which LD_PRELOAD cannot hold".to_owned()));
     }
     let dir = open_folder(folder)?;
-    let found = match find(&dir, file)? {
-        Some(found) => found,
+    match find(&dir, file)? {
+        Some(found) => Ok(found),
         None => {
             write(&dir, file)?;
-            find(&dir, file)?.ok_or_else(|| Unusable::Folder("changes while it is used".to_owned()))?
+            find(&dir, file)?.ok_or_else(|| Unusable::Folder("changes while it is used".to_owned()))
         }
-    };
-    match probe::rewriting(&found) {
-        Ok(()) => Ok(folder.join(file.name)),
-        Err(NoRewriting::Mapping(_)) => Err(Unusable::Folder("is on a filesystem mounted noexec".to_owned())),
-        Err(NoRewriting::Protection(e)) => Err(Unusable::Policy(e)),
     }
 }
 
