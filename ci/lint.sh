@@ -9,10 +9,13 @@ cargo fmt --all -- --check
 # Undocumented unsafe blocks are among the workspace's lints (Cargo.toml), so this refuses them too.
 cargo clippy --workspace --all-targets -- -D warnings
 
-shellcheck .ci/run ci/*.sh
+shellcheck .ci/run ci/*.sh capi/*.sh
 
-for source in bench/programs/*.c ci/real/*.c tests/stress/*.c; do
-    cc -std=gnu17 -O2 -Wall -Wextra -Werror -pthread -fopenmp -fsyntax-only "$source"
+for source in lab/experiments/*/*.c bench/programs/*.c ci/real/*.c sharing/patterns/*.c tests/stress/*.c; do
+    cc -std=gnu17 -O2 -Wall -Wextra -Werror -pthread -fopenmp -Ilab/programs -fsyntax-only "$source"
+done
+for source in bench/kernels/external/{openmp,pthread}/*.c; do
+    cc -std=gnu17 -O2 -Wall -Wextra -Werror -pthread -fopenmp -I bench/kernels/external/common -fsyntax-only "$source"
 done
 
 # Parsed only: no byte code is left behind.

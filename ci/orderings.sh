@@ -7,4 +7,4 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here/.."
 
 python3 ci/checks/orderings_test.py
-python3 ci/checks/orderings.py core/src abi/src runtime/src
+python3 ci/checks/orderings.py core/src abi/src runtime/src capi/src sharing/src
