@@ -1,6 +1,7 @@
 // An exception that leaves what Heddle called ends the process by std::terminate, before anything is unwound.
 #include "check.h"
 
+#include <atomic>
 #include <exception>
 #include <stdexcept>
 
@@ -24,6 +25,11 @@ static void body(size_t, size_t, void *) { throws(); }
 static void scope(heddle_scope_t *s, void *) { heddle_scope_spawn(s, job, nullptr); }
 
 static void terminated() {
+    // Several threads may be here at once; the first one speaks and ends the process.
+    static std::atomic_flag spoken = ATOMIC_FLAG_INIT;
+    while (spoken.test_and_set()) {
+        heddle_sleep(1000000);
+    }
     try {
         std::rethrow_exception(std::current_exception());
     } catch (const std::exception &e) {
