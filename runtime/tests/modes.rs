@@ -1,8 +1,10 @@
 //! The library's behaviour, the same in every mode: each test runs in processes of its own kind, with user threads and with
-//! kernel threads, on one, two and four workers. A test that hangs ends the process with its name.
+//! kernel threads, on one, two and four workers. A test that hangs ends the process with its name;
+//! what a process prints is shown if it fails.
 //!
 //! `cargo test -p heddle --test modes -- NAME` runs those whose names hold NAME.
 
+mod child;
 mod suite;
 
 use std::env;
@@ -15,12 +17,14 @@ use std::time::{Duration, Instant};
 const CHILD: &str = "HEDDLE_TEST_MODE";
 /// A test that takes longer hangs.
 const MOST: Duration = Duration::from_secs(60);
+/// A process that takes longer hangs.
+const MOST_OF_ALL: Duration = Duration::from_secs(600);
 
 fn main() -> ExitCode {
     let filter = env::args().skip(1).find(|a| !a.starts_with('-')).unwrap_or_default();
     match env::var(CHILD) {
         Ok(mode) => {
-            child(&mode, &filter);
+            all(&mode, &filter);
             ExitCode::SUCCESS
         }
         Err(_) => parent(&filter),
@@ -32,15 +36,9 @@ fn parent(filter: &str) -> ExitCode {
     let mut failed = false;
     for mode in ["user", "kernel"] {
         for workers in ["1", "2", "4"] {
-            let status = Command::new(&this)
-                .arg(filter)
-                .env(CHILD, mode)
-                .env("HEDDLE_MODE", mode)
-                .env("HEDDLE_WORKERS", workers)
-                .status()
-                .expect("a child");
-            println!("{mode} mode, {workers} workers: {}", if status.success() { "ok" } else { "FAILED" });
-            failed |= !status.success();
+            let mut command = Command::new(&this);
+            command.arg(filter).env(CHILD, mode).env("HEDDLE_MODE", mode).env("HEDDLE_WORKERS", workers);
+            failed |= !child::is_good(&format!("{mode} mode, {workers} workers"), &mut command, MOST_OF_ALL);
         }
     }
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
@@ -48,7 +46,7 @@ fn parent(filter: &str) -> ExitCode {
 
 static RUNNING: Mutex<Option<(&str, Instant)>> = Mutex::new(None);
 
-fn child(mode: &str, filter: &str) {
+fn all(mode: &str, filter: &str) {
     heddle::start(heddle::Options::new()).unwrap_or_else(|why| panic!("{mode}: {why}"));
     assert_eq!(format!("{:?}", heddle::mode()).to_lowercase(), mode);
     let watch = || loop {

@@ -3,14 +3,12 @@
 //!
 //! `cargo test -p heddle --test process -- NAME` runs those whose names hold NAME.
 
+mod child;
 mod processes;
 
 use std::env;
-use std::fs::{self, File};
-use std::path::Path;
-use std::process::{Child, Command, ExitCode, ExitStatus};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
 
 use heddle::Options;
 use heddle::process::task_mode;
@@ -24,28 +22,15 @@ fn main() -> ExitCode {
     let arguments: Vec<_> = env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     let name = arguments.first().map_or("", String::as_str);
     if let Ok(mode) = env::var(CHILD) {
-        child(&mode, name);
+        one(&mode, name);
         return ExitCode::SUCCESS;
     }
     let mut failed = 0;
     for (modes, tests) in [(&["user", "kernel", "process"][..], processes::SAME), (&["process"], processes::PROCESS)] {
         let tests = tests.iter().flat_map(|tests| tests.iter()).filter(|test| test.0.contains(name));
         for (test, mode) in tests.flat_map(|test| modes.iter().map(move |mode| (test.0, mode))) {
-            let begin = Instant::now();
-            let log =
-                Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("process-{}-{test}-{mode}", std::process::id()));
-            let file = File::create(&log).expect("a file");
-            let mut command = command(test, mode);
-            command.stdout(file.try_clone().expect("a descriptor")).stderr(file);
-            let status = wait(&mut command.spawn().expect("a child"));
-            let is_good = status.is_some_and(|status| status.success());
-            failed += u32::from(!is_good);
-            let how = status.map_or("hangs".to_string(), |status| status.to_string());
-            println!("{test} ({mode}): {}, {:?}", if is_good { "ok" } else { &how }, begin.elapsed());
-            if !is_good {
-                println!("{}", String::from_utf8_lossy(&fs::read(&log).expect("our own file")));
-            }
-            fs::remove_file(&log).expect("our own file");
+            let name = format!("{test} ({mode})");
+            failed += u32::from(!child::is_good(&name, &mut command(test, mode), MOST));
         }
     }
     println!("{failed} failed");
@@ -59,24 +44,7 @@ fn command(test: &str, mode: &str) -> Command {
     command
 }
 
-/// Waits for the child's end; `None`: it hangs, and was killed.
-fn wait(child: &mut Child) -> Option<ExitStatus> {
-    let begin = Instant::now();
-    while begin.elapsed() < MOST {
-        if let Some(status) = child.try_wait().expect("a child") {
-            return Some(status);
-        }
-        thread::sleep(Duration::from_millis(2));
-    }
-    // Shows what its threads do.
-    let _ = Command::new("kill").args(["-33", &child.id().to_string()]).status();
-    thread::sleep(Duration::from_millis(500));
-    child.kill().expect("a child");
-    child.wait().expect("a child");
-    None
-}
-
-fn child(mode: &str, name: &str) {
+fn one(mode: &str, name: &str) {
     if name == processes::GRANDCHILD {
         processes::grandchild();
     }

@@ -1,6 +1,45 @@
 //! Starting where user threads are not to be had: the test harness has threads of its own.
 
+use std::path::Path;
+use std::process::Command;
+use std::{env, fs};
+
 use heddle::{Mode, Options, StartError};
+
+/// Set for a process of [`again`].
+const PRELOADED: &str = "HEDDLE_TEST_PRELOADED";
+
+/// Runs the test of this name alone in a process of its own, with a C library preloaded.
+fn again(test: &str, preloaded: &str) {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}-{}", std::process::id()));
+    fs::create_dir_all(&place).expect("a folder");
+    let (source, library) = (place.join("preloaded.c"), place.join("preloaded.so"));
+    fs::write(&source, preloaded).expect("a file");
+    let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
+    assert!(compiled.expect("a C compiler").success());
+    let here = env::current_exe().expect("our own path");
+    let output = Command::new(here)
+        .args(["--exact", test])
+        .env("LD_PRELOAD", &library)
+        .env(PRELOADED, "1")
+        .output()
+        .expect("a child");
+    fs::remove_dir_all(&place).expect("our own folder");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_runtime_of_another_version_is_refused() {
+    if env::var_os(PRELOADED).is_none() {
+        let table = "static unsigned long table[40] = {1}; void *heddle_image_calls(void) { return table; }";
+        return again("a_runtime_of_another_version_is_refused", table);
+    }
+    let refused = heddle::start(Options::new().mode(Mode::User)).unwrap_err();
+    assert!(matches!(refused, StartError::Refused(_)) && refused.to_string().contains("version"), "{refused}");
+    assert_eq!(heddle::start(Options::new().mode(Mode::Kernel)), Ok(()));
+    assert_eq!(heddle::spawn(heddle::current_mode).join().unwrap(), Mode::Kernel);
+}
 
 #[test]
 fn what_cannot_be_is_said_and_kernel_threads_do() {
