@@ -2,7 +2,7 @@
 //! own flags: a user's `RUSTFLAGS` (say `-C target-cpu=native`) must not reach it, because its code runs where vector
 //! registers belong to somebody else.
 //!
-//! Packaging: this script reads `../preload`, `../abi`, `../core` and the workspace's `Cargo.toml` and `Cargo.lock`. `cargo
+//! Packaging: this script reads `../preload`, `../abi`, `../interface`, `../core` and the workspace's `Cargo.toml` and `Cargo.lock`. `cargo
 //! install --path cli` and `cargo install --git` have them. A package made by `cargo package` holds only this folder: a
 //! packager has to ship the whole workspace (or lay those folders beside this one) and build from there.
 
@@ -16,7 +16,8 @@ use std::process::{Command, exit};
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Folders (beside this crate's) and files whose change means a new preload library.
-const PRELOAD_SOURCES: [&str; 5] = ["../core", "../abi", "../preload", "../Cargo.toml", "../Cargo.lock"];
+const PRELOAD_SOURCES: [&str; 6] =
+    ["../core", "../interface", "../abi", "../preload", "../Cargo.toml", "../Cargo.lock"];
 
 /// Arguments for the linker that makes the preload library.
 const PRELOAD_LINK_ARGS: [&str; 7] = [

@@ -20,30 +20,20 @@ use crate::direct::{enter, leave};
 use crate::memory;
 use crate::signal::pending;
 use crate::wait;
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::Ordering;
 use heddle_core::park::{Reason, Ticket};
 use heddle_core::sched::{self, RT};
 use heddle_core::thread::{State, Thread};
+use heddle_interface::Slot;
+use heddle_interface::finished::{LAUNCHED, TRACES, UNWANTED};
+use heddle_interface::slot::{DETACHED, DONE, ENDING, RUNNING, WAITED};
 
-/// The library's record of a thread, as far as it concerns us.
-#[repr(C)]
-pub struct Slot {
-    /// The thread; null until it runs for the first time.
-    pub thread: AtomicPtr<Thread>,
-    /// One of the numbers below, or the thread that waits for it.
-    pub state: AtomicUsize,
+/// # Safety
+/// A slot of a thread that has run.
+unsafe fn thread_of(slot: *const Slot) -> *mut Thread {
+    // SAFETY: the caller's.
+    unsafe { (*slot).thread.load(Ordering::Relaxed).cast() }
 }
-
-/// The function has not returned.
-pub const RUNNING: usize = 0;
-/// It has, and the thread rests.
-pub const DONE: usize = 1;
-/// It has, and the thread ends.
-pub const ENDING: usize = 2;
-/// It has not, and nobody asks for its result.
-pub const DETACHED: usize = 3;
-/// It has not, and somebody waits on the low half of the state.
-pub const WAITED: usize = 4;
 
 /// The next thread that the caller creates has this slot and may be kept; null: it has none. False: the caller is not one of
 /// our threads.
@@ -52,7 +42,7 @@ pub const WAITED: usize = 4;
 /// A slot of its own.
 pub unsafe fn prepare(slot: *mut Slot) -> bool {
     // SAFETY: the caller's; a thread's own field.
-    unsafe { sched::current().as_mut().map(|t| t.next_slot = slot as usize).is_some() }
+    unsafe { sched::calling().as_mut().map(|t| t.next_slot = slot as usize).is_some() }
 }
 
 /// Gives `t`, which `parent` is creating, the slot that was prepared, and makes it runnable.
@@ -67,7 +57,7 @@ pub unsafe fn ready(parent: *mut Thread, t: *mut Thread) {
             return sched::ready(t);
         }
         (*t).slot = slot;
-        (*(slot as *mut Slot)).thread.store(t, Ordering::Relaxed);
+        (*(slot as *mut Slot)).thread.store(t.cast(), Ordering::Relaxed);
         sched::launch(t);
     }
 }
@@ -78,7 +68,7 @@ pub unsafe fn ready(parent: *mut Thread, t: *mut Thread) {
 /// A thread's own call.
 pub unsafe fn own() -> *mut Slot {
     // SAFETY: the caller's; the block is the thread's wherever it runs.
-    unsafe { sched::current().as_ref().map_or(core::ptr::null_mut(), |t| t.slot as *mut Slot) }
+    unsafe { sched::calling().as_ref().map_or(core::ptr::null_mut(), |t| t.slot as *mut Slot) }
 }
 
 /// A thread that rests. Null: there is none, or the caller's attributes are to be inherited.
@@ -104,7 +94,7 @@ pub unsafe fn launch(slot: *mut Slot) {
     // SAFETY: the caller's: nobody else refers to the thread.
     unsafe {
         let parent = enter();
-        let t = (*slot).thread.load(Ordering::Relaxed);
+        let t = thread_of(slot);
         let id = &mut (*t).identity;
         if let Some(parent) = parent {
             id.set_name((*parent).identity.name());
@@ -154,7 +144,7 @@ pub unsafe fn join(slot: *const Slot) -> bool {
                 wait::abandon(t, ticket);
             } else {
                 (*t).set_state(State::Futex);
-                let _: Reason = sched::park_for((*slot).thread.load(Ordering::Relaxed));
+                let _: Reason = sched::park_for(thread_of(slot));
             }
             leave(t);
             if other {
@@ -171,13 +161,6 @@ fn has_traces(t: &Thread) -> bool {
         || t.identity.sig_pending.load(Ordering::Relaxed) != 0
         || t.attributes.load(Ordering::Relaxed) != 0
 }
-
-/// What [`finish`] answers: the thread was launched again.
-pub const LAUNCHED: u32 = 0;
-/// The handle is gone: the result is the thread's to drop; [`rest`] may follow.
-pub const UNWANTED: u32 = 1;
-/// Nothing was done: the thread cannot be kept, because of what Heddle keeps for it.
-pub const TRACES: u32 = 2;
 
 /// The calling thread's function has returned and left no traces in libc: tells who waits, and rests until the thread is
 /// launched again.
@@ -321,7 +304,7 @@ pub unsafe fn give_back(slot: *mut Slot) -> bool {
     // SAFETY: the caller's.
     unsafe {
         let Some(t) = enter() else { return false };
-        let kept = sched::give_back((*slot).thread.load(Ordering::Relaxed));
+        let kept = sched::give_back(thread_of(slot));
         leave(t);
         kept
     }

@@ -7,57 +7,7 @@ use core::sync::atomic::Ordering;
 use heddle_core::sched::RT;
 use heddle_core::sys::linux as l;
 use heddle_core::thread::{State, Thread};
-
-/// State of a thread that the library keeps, whose function has returned.
-pub const RESTING: u32 = 100;
-
-/// A thread, at some moment.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ThreadRecord {
-    /// Its id, as `gettid` tells it.
-    pub id: u32,
-    /// A [`State`], or [`RESTING`]; a free one is not told of.
-    pub state: u32,
-    /// It has a worker just now.
-    pub running: u32,
-    /// The system call that it waits in; -1: none, or it cannot be told.
-    pub call: i32,
-    /// That call's first argument, or the word that it waits on; 0: it cannot be told.
-    pub argument: u64,
-    /// CPU time charged to it so far, in nanoseconds.
-    pub cpu_time: u64,
-    /// Its name, padded with zeros.
-    pub name: [u8; 16],
-}
-
-/// Counters since the process began.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct CounterRecord {
-    /// Threads created.
-    pub created: u64,
-    /// Times a worker switched to a thread.
-    pub switches: u64,
-    /// Times a thread parked.
-    pub parks: u64,
-    /// Times a worker took threads from another's queue.
-    pub steals: u64,
-    /// Times a processor was taken from a worker stuck in the kernel.
-    pub hand_offs: u64,
-    /// Threads woken by the reactor.
-    pub reactor_wakes: u64,
-    /// Threads switched away from because their slice was over.
-    pub preemptions: u64,
-    /// Times an idle worker was woken.
-    pub notifications: u64,
-    /// Threads that live now.
-    pub live: u64,
-    /// Workers asleep now.
-    pub asleep: u64,
-    /// Threads in queues now.
-    pub queued: u64,
-}
+use heddle_interface::{CounterRecord, RESTING, ThreadRecord};
 
 /// The counters now.
 pub fn counters() -> CounterRecord {

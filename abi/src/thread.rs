@@ -1,5 +1,6 @@
 //! Creating and ending threads.
 
+use crate::direct;
 use crate::entry::{Frame, resume};
 use crate::futex;
 use crate::robust;
@@ -213,13 +214,34 @@ unsafe fn last_act(t: *mut u8) {
     }
 }
 
-/// A private option of `prctl`, with itself as the second argument: whether (third argument) the threads that the caller
-/// creates from now on are to be kernel threads. It is what the library crate's kernel mode is made of.
-pub const MAKE_APART: u32 = 0x6865_646c;
+/// The threads that the caller creates from now on are to be kernel threads, or not. It is what the library crate's kernel
+/// mode is made of. Nothing on a kernel thread.
+///
+/// # Safety
+/// A thread's own call.
+pub unsafe fn make_apart(apart: bool) {
+    // SAFETY: the caller's; a thread's own field.
+    unsafe {
+        if let Some(t) = sched::calling().as_mut() {
+            t.apart = apart;
+        }
+    }
+}
 
-/// Another one: the threads that the caller made runnable are to run elsewhere, since it goes on computing itself. The library
-/// crate's fork-join calls helpers so.
-pub const GIVE_AWAY: u32 = 0x6865_646d;
+/// The threads that the caller made runnable are to run elsewhere, since it goes on computing itself. The library crate's
+/// fork-join calls helpers so. Nothing on a kernel thread.
+///
+/// # Safety
+/// A thread's own call.
+pub unsafe fn give_away() {
+    // SAFETY: the caller's.
+    unsafe {
+        if let Some(t) = direct::enter() {
+            sched::give_away();
+            direct::leave(t);
+        }
+    }
+}
 
 /// `prctl`: a thread's name and CLEARTID address are its own; the rest is the kernel's.
 ///
@@ -242,14 +264,6 @@ pub unsafe fn prctl(t: *mut Thread, args: [usize; 6]) -> isize {
             }
             linux_raw_sys::prctl::PR_GET_NAME => {
                 *(args[1] as *mut [u8; 16]) = (*t).identity.name();
-                0
-            }
-            MAKE_APART if args[1] == MAKE_APART as usize && args[2] <= 1 => {
-                (*t).apart = args[2] == 1;
-                0
-            }
-            GIVE_AWAY if args[1] == GIVE_AWAY as usize => {
-                sched::give_away();
                 0
             }
             // The kernel's answer is the worker's: who set that as its own would clear another thread's word at its end.

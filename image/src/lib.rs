@@ -13,7 +13,7 @@ pub const FILE_NAME: &str = concat!("libheddle-", env!("HEDDLE_PRELOAD_HASH"), "
 const PRELOADED: &[u8] = b"heddle: preloaded";
 const LOADED_LATER: &[u8] = b"heddle: loaded   ";
 
-/// The library for a process that runs already: its constructor does nothing, and `heddle_image_load` is to be called.
+/// The library for a process that runs already: its constructor does nothing, and its table has a function that loads it, to be called.
 pub fn for_loading() -> Vec<u8> {
     let at: usize = match include_str!(concat!(env!("OUT_DIR"), "/mark")).parse() {
         Ok(at) => at,

@@ -51,7 +51,9 @@ mod system {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use std::time::{Duration, Instant};
 
-    use crate::image::{Calls, calls};
+    use heddle_interface::ThreadCalls;
+
+    use crate::image::calls;
 
     const PRIVATE: i32 = libc::FUTEX_PRIVATE_FLAG;
 
@@ -73,14 +75,14 @@ mod system {
     }
 
     /// As `wait`, without a system call. `None`: the caller is not a user thread.
-    fn park(calls: &Calls, word: &AtomicU32, value: u32, deadline: Option<Instant>) -> Option<bool> {
+    fn park(calls: &ThreadCalls, word: &AtomicU32, value: u32, deadline: Option<Instant>) -> Option<bool> {
         let until = match deadline.map(by_clock) {
             None => u64::MAX,
             Some(None) => return Some(false),
             Some(Some(time)) => time.as_nanos().min(u128::from(u64::MAX)) as u64,
         };
         // SAFETY: a word that outlives the call.
-        match unsafe { (calls.wait)(word.as_ptr(), value, until) } as i32 {
+        match unsafe { (calls.wait)(word.as_ptr().cast(), value, until) } as i32 {
             libc::ENOSYS => None,
             errno => Some(errno != libc::ETIMEDOUT),
         }

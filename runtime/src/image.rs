@@ -6,178 +6,50 @@
 //! from those of the program that are to be taken over.
 //!
 //! # Safety
-//! Calls functions that `preload/src/interface.rs` exports, whose types are those given here.
+//! Calls the functions of a table whose version is that of `heddle-interface` here: [`table`] refuses others.
 
-use std::ffi::{CStr, CString, c_char, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The library's record of a thread that it keeps, as far as the object knows it: `heddle_abi::kept::Slot`.
-#[repr(C)]
-pub struct Slot {
-    /// The object's.
-    thread: AtomicPtr<c_void>,
-    /// [`RUNNING`] and so on, or the thread that waits.
-    pub state: AtomicUsize,
-}
+use heddle_interface::{Calls, CounterRecord, LoadArguments, TABLE, ThreadCalls, ThreadRecord, VERSION};
 
-impl Slot {
-    /// Of no thread.
-    pub const fn new() -> Self {
-        Self { thread: AtomicPtr::new(std::ptr::null_mut()), state: AtomicUsize::new(RUNNING) }
-    }
-}
-
-/// The function has not returned.
-pub const RUNNING: usize = 0;
-/// It has, and the thread rests.
-pub const DONE: usize = 1;
-/// It has, and the thread ends.
-pub const ENDING: usize = 2;
-/// It has not, and nobody asks for its result.
-pub const DETACHED: usize = 3;
-/// It has not, and somebody waits on the low half of the state.
-pub const WAITED: usize = 4;
-
-/// What [`Calls::finish`] answers: the thread was launched again.
-pub const LAUNCHED: u32 = 0;
-/// The handle is gone: the result is the thread's to drop; [`Calls::rest`] may follow.
-pub const UNWANTED: u32 = 1;
-/// Nothing was done: the thread cannot be kept, because of what the object keeps for it.
-pub const TRACES: u32 = 2;
-
-/// Calls that threads make often, without a system call. `heddle_abi::direct` and `heddle_abi::kept` say what they do.
-#[repr(C)]
-#[allow(missing_docs)]
-pub struct Calls {
-    pub yield_now: unsafe extern "C" fn() -> bool,
-    pub wait: unsafe extern "C" fn(*const u32, u32, u64) -> u32,
-    pub wake: extern "C" fn(usize, u32),
-    pub prepare: unsafe extern "C" fn(*mut Slot) -> bool,
-    pub own: unsafe extern "C" fn() -> *mut Slot,
-    pub take: unsafe extern "C" fn() -> *mut Slot,
-    pub launch: unsafe extern "C" fn(*mut Slot),
-    pub join: unsafe extern "C" fn(*const Slot) -> bool,
-    pub finish: unsafe extern "C" fn(*mut Slot) -> u32,
-    pub rest: unsafe extern "C" fn() -> bool,
-    pub end: unsafe extern "C" fn(*mut Slot) -> bool,
-    pub give_back: unsafe extern "C" fn(*mut Slot) -> bool,
-    pub generation: extern "C" fn() -> u32,
-}
-
-/// The functions of the object in this process.
+/// The object in this process.
 #[derive(Clone, Copy)]
-pub struct Image {
-    load: unsafe extern "C" fn(*const LoadArguments) -> *const c_char,
-    is_active: extern "C" fn() -> bool,
-    workers: extern "C" fn() -> u32,
-    is_user_thread: extern "C" fn() -> bool,
-    calls: &'static Calls,
-    observe: Option<Observe>,
-}
+pub struct Image(&'static Calls);
 
-/// What tells of threads and counters; an object of another version may lack it.
-#[derive(Clone, Copy)]
-struct Observe {
-    thread: unsafe extern "C" fn(u32, *mut u8, usize) -> u32,
-    is_own_task: extern "C" fn(i32) -> bool,
-    counters: unsafe extern "C" fn(*mut u8, usize),
-}
-
-/// `abi::observe::ThreadRecord`.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub struct ThreadRecord {
-    pub id: u32,
-    pub state: u32,
-    pub running: u32,
-    pub call: i32,
-    pub argument: u64,
-    pub cpu_time: u64,
-    pub name: [u8; 16],
-}
-
-/// `abi::observe::CounterRecord`.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub struct CounterRecord {
-    pub created: u64,
-    pub switches: u64,
-    pub parks: u64,
-    pub steals: u64,
-    pub hand_offs: u64,
-    pub reactor_wakes: u64,
-    pub preemptions: u64,
-    pub notifications: u64,
-    pub live: u64,
-    pub asleep: u64,
-    pub queued: u64,
-}
-
-#[repr(C)]
-struct LoadArguments {
-    workers: u32,
-    slice_ms: u64,
-    vdso: usize,
-    loader: usize,
-    hwcap2: u64,
-}
-
-fn symbol(handle: *mut c_void, name: &CStr) -> Option<*mut c_void> {
+/// The table of the object that a handle of the loader's leads to. Error: it is of another version.
+fn table(handle: *mut c_void) -> Result<Option<Image>, String> {
     // SAFETY: a handle of the loader's and a string.
-    let found = unsafe { libc::dlsym(handle, name.as_ptr()) };
-    (!found.is_null()).then_some(found)
-}
-
-fn observe(handle: *mut c_void) -> Option<Observe> {
-    let thread = symbol(handle, c"heddle_image_thread")?;
-    let is_own_task = symbol(handle, c"heddle_image_is_own_task")?;
-    let counters = symbol(handle, c"heddle_image_counters")?;
-    // SAFETY: functions of these types.
-    unsafe {
-        Some(Observe {
-            thread: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u32, *mut u8, usize) -> u32>(thread),
-            is_own_task: std::mem::transmute::<*mut c_void, extern "C" fn(i32) -> bool>(is_own_task),
-            counters: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut u8, usize)>(counters),
-        })
+    let function = unsafe { libc::dlsym(handle, TABLE.as_ptr()) };
+    if function.is_null() {
+        return Ok(None);
     }
-}
-
-fn functions(handle: *mut c_void) -> Option<Image> {
-    let load = symbol(handle, c"heddle_image_load")?;
-    let is_active = symbol(handle, c"heddle_image_is_active")?;
-    let workers = symbol(handle, c"heddle_image_workers")?;
-    let is_user_thread = symbol(handle, c"heddle_image_is_user_thread")?;
-    let calls = symbol(handle, c"heddle_image_calls")?;
-    // SAFETY: functions of these types.
-    unsafe {
-        Some(Image {
-            load: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const LoadArguments) -> *const c_char>(load),
-            is_active: std::mem::transmute::<*mut c_void, extern "C" fn() -> bool>(is_active),
-            workers: std::mem::transmute::<*mut c_void, extern "C" fn() -> u32>(workers),
-            is_user_thread: std::mem::transmute::<*mut c_void, extern "C" fn() -> bool>(is_user_thread),
-            calls: std::mem::transmute::<*mut c_void, extern "C" fn() -> &'static Calls>(calls)(),
-            observe: observe(handle),
-        })
+    // SAFETY: every version's function is of this type, and every table begins with the version.
+    let image = unsafe { Image(std::mem::transmute::<*mut c_void, extern "C" fn() -> &'static Calls>(function)()) };
+    if image.0.version == VERSION {
+        return Ok(Some(image));
     }
+    Err("the runtime in this process, of `heddle run` or another library, is of another version: use the same for all"
+        .to_string())
 }
 
-/// The table of calls, once the process has user threads.
-static CALLS: AtomicPtr<Calls> = AtomicPtr::new(std::ptr::null_mut());
+/// The table of threads' calls, once the process has user threads.
+static CALLS: AtomicPtr<ThreadCalls> = AtomicPtr::new(std::ptr::null_mut());
 
 /// What threads call often, if this process has user threads. Unlike [`crate::start()`], does not start it.
 #[inline]
-pub fn calls() -> Option<&'static Calls> {
+pub fn calls() -> Option<&'static ThreadCalls> {
     // Relaxed: the table is constant data of an object that was loaded before.
     // SAFETY: null, or the object's table.
     unsafe { CALLS.load(Ordering::Relaxed).as_ref() }
 }
 
 impl Image {
-    /// The object that is in this process already.
-    pub fn present() -> Option<Self> {
-        functions(libc::RTLD_DEFAULT)
+    /// The object that is in this process already. Error: it is of another version.
+    pub fn present() -> Result<Option<Self>, String> {
+        table(libc::RTLD_DEFAULT)
     }
 
     /// Brings the object into this process, and has it take over the system calls. Error: why not.
@@ -197,7 +69,7 @@ impl Image {
             let why = unsafe { libc::dlerror().as_ref().map(|why| CStr::from_ptr(why).to_string_lossy().into_owned()) };
             return Err(why.unwrap_or_else(|| "the loader refuses the runtime".to_string()));
         }
-        let Some(image) = functions(handle) else { return Err("the runtime has no such functions".to_string()) };
+        let Some(image) = table(handle)? else { return Err("the runtime has no table of functions".to_string()) };
         // SAFETY: read from the vector that the kernel gave.
         let arguments = unsafe {
             LoadArguments {
@@ -209,7 +81,7 @@ impl Image {
             }
         };
         // SAFETY: the caller vouches for the one thread.
-        let why = unsafe { (image.load)(&raw const arguments) };
+        let why = unsafe { (image.0.load)(&raw const arguments) };
         if why.is_null() {
             return Ok(image);
         }
@@ -219,48 +91,48 @@ impl Image {
 
     /// Whether it has taken over the system calls.
     pub fn is_active(self) -> bool {
-        (self.is_active)()
+        (self.0.is_active)()
     }
 
     /// Its workers.
     pub fn workers(self) -> u32 {
-        (self.workers)()
+        (self.0.workers)()
     }
 
     /// The process has user threads from here on.
     pub fn announce(self) {
-        CALLS.store(std::ptr::from_ref(self.calls).cast_mut(), Ordering::Relaxed);
+        CALLS.store(std::ptr::from_ref(&self.0.threads).cast_mut(), Ordering::Relaxed);
     }
 
     /// What threads call often.
-    pub fn calls(self) -> &'static Calls {
-        self.calls
+    pub fn calls(self) -> &'static ThreadCalls {
+        &self.0.threads
     }
 
     /// The first user thread at or behind a place in the runtime's table, and the place behind it.
     pub fn thread(self, place: u32) -> Option<(u32, ThreadRecord)> {
         let mut record = ThreadRecord::default();
-        // SAFETY: room for what it knows.
-        let next = unsafe { (self.observe?.thread)(place, (&raw mut record).cast(), size_of::<ThreadRecord>()) };
+        // SAFETY: a record.
+        let next = unsafe { (self.0.thread)(place, &raw mut record) };
         (next != 0).then_some((next, record))
     }
 
     /// Whether a kernel thread is a worker, or another of the runtime's own.
     pub fn is_own_task(self, tid: i32) -> bool {
-        self.observe.is_some_and(|observe| (observe.is_own_task)(tid))
+        (self.0.is_own_task)(tid)
     }
 
     /// The scheduler's counters.
-    pub fn counters(self) -> Option<CounterRecord> {
+    pub fn counters(self) -> CounterRecord {
         let mut record = CounterRecord::default();
-        // SAFETY: room for what it knows.
-        unsafe { (self.observe?.counters)((&raw mut record).cast(), size_of::<CounterRecord>()) };
-        Some(record)
+        // SAFETY: a record.
+        unsafe { (self.0.counters)(&raw mut record) };
+        record
     }
 
     /// Whether the caller is a user thread.
     pub fn is_user_thread(self) -> bool {
-        (self.is_user_thread)()
+        (self.0.is_user_thread)()
     }
 }
 

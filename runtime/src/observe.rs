@@ -11,7 +11,9 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 use crate::fork;
-use crate::image::{Image, ThreadRecord};
+use heddle_interface::{RESTING, ThreadRecord};
+
+use crate::image::Image;
 use crate::start::{self, Mode};
 
 /// A thread of this process, as it was at some moment: see [`threads`].
@@ -201,7 +203,6 @@ pub fn threads() -> Vec<ThreadInfo> {
     let mut place = 0;
     while let Some((next, record)) = image.and_then(|image| image.thread(place)) {
         // Those that the library keeps for the next `spawn` have ended for their users.
-        const RESTING: u32 = 100;
         if record.state != RESTING {
             threads.push(user_thread(&record));
         }
@@ -268,7 +269,7 @@ pub struct SchedulerCounters {
 
 /// The figures so far. Starts the process if it has not been started.
 pub fn counters() -> Counters {
-    let scheduler = start::image().and_then(Image::counters).map(|c| SchedulerCounters {
+    let scheduler = start::image().map(Image::counters).map(|c| SchedulerCounters {
         created: c.created,
         switches: c.switches,
         parks: c.parks,

@@ -274,7 +274,12 @@ fn prepare(options: &Options) -> Result<Process, StartError> {
         return Ok(process);
     }
     let helper_stack = options.helper_stack;
-    if let Some(image) = Image::present() {
+    let present = match Image::present() {
+        // Its threads look like the kernel's.
+        Err(_) if mode == Mode::Kernel => None,
+        present => present.map_err(StartError::Refused)?,
+    };
+    if let Some(image) = present {
         if image.is_active() {
             crate::thread::begin(image).map_err(|e| StartError::Refused(format!("cannot start workers: {e}")))?;
             return Ok(Process { image: Some(image), workers: image.workers() as usize, helper_stack });

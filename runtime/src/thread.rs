@@ -20,9 +20,6 @@ use crate::kept;
 use crate::start::{self, LEAST_STACK, Mode};
 use crate::sync::{Event, Mutex, OnceLock};
 
-/// `abi::thread::MAKE_APART`.
-const MAKE_APART: i32 = 0x6865_646c;
-
 type Order = Box<dyn FnOnce() + Send>;
 
 /// A user thread that makes user threads for kernel threads, whose own are kernel threads.
@@ -269,25 +266,19 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    if !start::image().is_some_and(Image::is_user_thread) {
-        return builder.spawn(f).map_err(SpawnError::System);
-    }
-    // SAFETY: changes what the caller's next thread is.
-    let make_apart = |apart: usize| unsafe { libc::prctl(MAKE_APART, MAKE_APART as usize, apart, 0, 0) };
-    make_apart(1);
+    // SAFETY: changes what the caller's next thread is, if the caller is a user thread.
+    let make_apart = |apart| calls().into_iter().for_each(|calls| unsafe { (calls.make_apart)(apart) });
+    make_apart(true);
     let result = builder.spawn(f).map_err(SpawnError::System);
-    make_apart(0);
+    make_apart(false);
     result
 }
 
-/// `abi::thread::GIVE_AWAY`.
-const GIVE_AWAY: i32 = 0x6865_646d;
-
 /// Whom the caller has woken is to run on another worker: the caller goes on computing.
 pub(crate) fn give_away() {
-    if start::image().is_some_and(Image::is_user_thread) {
-        // SAFETY: changes nothing but where threads wait for a worker.
-        unsafe { libc::prctl(GIVE_AWAY, GIVE_AWAY as usize, 0, 0, 0) };
+    if let Some(calls) = calls() {
+        // SAFETY: the caller's own thread; changes nothing but where threads wait for a worker.
+        unsafe { (calls.give_away)() };
     }
 }
 

@@ -19,8 +19,8 @@ pub use holder::Holder;
 pub use idle::Sleepers;
 pub use monitor::Monitor;
 pub use worker::{
-    SIGNAL_STACK, Worker, blocking, blocking_for_long, current, exit_current, finish_switch, give_turn, give_way,
-    hand_over, park, park_for, preempt, rest, sched_loop_entry, take_turns, worker, yield_now,
+    SIGNAL_STACK, Worker, blocking, blocking_for_long, calling, current, exit_current, finish_switch, give_turn,
+    give_way, hand_over, park, park_for, preempt, rest, sched_loop_entry, take_turns, worker, yield_now,
 };
 
 use crate::arch::{Context, ticks};

@@ -93,7 +93,23 @@ pub fn worker() -> *mut Worker {
     arch::worker_pointer() as *mut Worker
 }
 
-/// The running user thread; null on a kernel thread that is not ours.
+/// The calling user thread, for callers outside the core, whom a preemption may move to another worker after any
+/// instruction: read by one. Null on a kernel thread that is not ours.
+#[inline(always)]
+pub fn calling() -> *mut Thread {
+    if worker().is_null() {
+        return core::ptr::null_mut(); // and never will be ours
+    }
+    let t: *mut Thread;
+    // SAFETY: GS base is a worker's record, whichever; its current thread is the one that reads.
+    unsafe {
+        core::arch::asm!("mov {}, gs:[{at}]", out(reg) t, at = const core::mem::offset_of!(Worker, current),
+            options(nostack, preserves_flags, readonly));
+    }
+    t
+}
+
+/// The running user thread, for callers in the core; null on a kernel thread that is not ours.
 #[inline(always)]
 pub fn current() -> *mut Thread {
     let w = worker();

@@ -22,8 +22,10 @@ use std::thread::Result;
 
 use crate::cancel::{Limit, WaitError};
 use crate::futex;
-use crate::image::{Calls, DETACHED, DONE, ENDING, LAUNCHED, RUNNING, Slot, TRACES, UNWANTED, WAITED};
 use crate::sync::Mutex;
+use heddle_interface::finished::{LAUNCHED, TRACES, UNWANTED};
+use heddle_interface::slot::{DETACHED, DONE, ENDING, RUNNING, WAITED};
+use heddle_interface::{Slot, ThreadCalls};
 use traces::Traces;
 
 /// Bytes of a function with what it holds, or of its result, that need no memory of their own.
@@ -97,7 +99,7 @@ impl Record {
     }
 
     /// The calling thread's.
-    pub fn own(calls: &Calls) -> Option<&'static Self> {
+    pub fn own(calls: &ThreadCalls) -> Option<&'static Self> {
         // SAFETY: slots are ours.
         unsafe { Self::of((calls.own)()) }
     }
@@ -181,7 +183,7 @@ unsafe fn drop_result<T>(record: &Record) {
 /// The only handle of a kept thread.
 pub struct Handle<T> {
     record: &'static Record,
-    calls: &'static Calls,
+    calls: &'static ThreadCalls,
     result: PhantomData<T>,
 }
 
@@ -191,7 +193,7 @@ unsafe impl<T: Send> Send for Handle<T> {}
 unsafe impl<T> Sync for Handle<T> {}
 
 /// Has a thread run the function. `stack`: bytes; such a thread is not kept. The caller is a user thread.
-pub fn spawn<F, T>(calls: &'static Calls, stack: Option<usize>, f: F) -> io::Result<Handle<T>>
+pub fn spawn<F, T>(calls: &'static ThreadCalls, stack: Option<usize>, f: F) -> io::Result<Handle<T>>
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
@@ -226,7 +228,7 @@ where
 ///
 /// # Safety
 /// The record is the caller's, and from here on the thread's and the handle's.
-unsafe fn create(calls: &Calls, record: &'static Record, stack: Option<usize>) -> io::Result<()> {
+unsafe fn create(calls: &ThreadCalls, record: &'static Record, stack: Option<usize>) -> io::Result<()> {
     // SAFETY: libc's objects, initialised before they are used.
     unsafe {
         let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();

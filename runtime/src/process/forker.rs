@@ -170,7 +170,7 @@ impl Forker {
         let child = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
         let identity = header().table.admit(FORKER, 1);
         become_process(identity);
-        if Image::present().is_none() {
+        if let Ok(None) = Image::present() {
             // Once for all workers, who else would each do it, which is most of the time that they need to start. Without
             // a second thread here it changes nothing but how system calls are made. If it is refused, they find out, too.
             // SAFETY: this process has one thread.
