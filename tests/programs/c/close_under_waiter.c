@@ -4,12 +4,13 @@
 #include <sys/socket.h>
 
 struct wait {
-  int fd, done;
+  int fd, begun, done;
   char byte;
 };
 
 static void *reader(void *argument) {
   struct wait *w = argument;
+  __atomic_store_n(&w->begun, 1, __ATOMIC_SEQ_CST);
   ssize_t n = read(w->fd, &w->byte, 1);
   __atomic_store_n(&w->done, 1, __ATOMIC_SEQ_CST);
   return (void *)(long)n;
@@ -17,6 +18,7 @@ static void *reader(void *argument) {
 
 static void *receiver(void *argument) {
   struct wait *w = argument;
+  __atomic_store_n(&w->begun, 1, __ATOMIC_SEQ_CST);
   ssize_t n = recv(w->fd, &w->byte, 1, 0);
   __atomic_store_n(&w->done, 1, __ATOMIC_SEQ_CST);
   return (void *)(long)n;
@@ -32,9 +34,10 @@ static void one(int kind, int how) {
   int fds[2], extra[2];
   pair_of(kind, fds);
   pair_of(kind, extra);
-  struct wait w = {fds[0], 0, 0};
+  struct wait w = {.fd = fds[0]};
   pthread_t thread = start(kind == 1 ? receiver : reader, &w);
-  sleep_ms(30); /* it waits by now */
+  while (!__atomic_load_n(&w.begun, __ATOMIC_SEQ_CST)) sleep_ms(1);
+  sleep_ms(100); /* it waits by now */
   if (how == 1) CHECK_EQ(dup2(extra[0], fds[0]), fds[0]);
   else OK(close(fds[0]));
   if (how == 2) CHECK_EQ(fcntl(extra[0], F_DUPFD, fds[0]), fds[0]);

@@ -407,8 +407,9 @@ impl Outcome {
         self.assert_ended();
         let same = self.code() == plain.code() && self.stdout == plain.stdout && self.stderr == plain.stderr;
         assert!(same, "not like plain:\n{}\n{}", self.report(), plain.report());
-        // "Passes" at a fraction of the speed is a failure too; the bound is wide because tests run side by side.
-        let bound = plain.wall * 5 + Duration::from_secs(3);
+        // Who waits for a time slice, or a timeout, where a wake was due "passes" too. How fast things are is for the
+        // benchmarks: tests run side by side, and beside whatever else the machine does.
+        let bound = plain.wall * 10 + Duration::from_secs(20);
         assert!(self.wall <= bound, "too slow (plain took {:.2?}):\n{}", plain.wall, self.report());
         self
     }
