@@ -12,7 +12,7 @@ use core::arch::{asm, naked_asm};
 use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 use heddle_core::park::{Reason, Ticket};
 use heddle_core::prim::fence;
-use heddle_core::sched::{self, RT, Sleeper, worker};
+use heddle_core::sched::{self, RT, Sleeper, this_worker, worker};
 use heddle_core::sys::linux as l;
 use heddle_core::thread::{State, Thread};
 use heddle_core::wait_table::Waiter;
@@ -31,7 +31,7 @@ pub(crate) unsafe fn enter() -> Option<*mut Thread> {
     // SAFETY: GS base is a worker's record, whichever: one instruction, so that the thread cannot be moved in between.
     unsafe {
         asm!("mov byte ptr gs:[8], 1", options(nostack, preserves_flags));
-        let t = (*worker()).current;
+        let t = (*this_worker()).current;
         (*t).extended = false;
         Some(t)
     }
@@ -46,7 +46,7 @@ pub(crate) unsafe fn leave(t: *mut Thread) {
     // SAFETY: our own record. After the store the thread may be moved; then what is read is another worker's or an earlier
     // state, and at worst a look too many.
     unsafe {
-        let w = worker();
+        let w = this_worker();
         (*w).in_core.store(0, Ordering::Relaxed);
         // A signal on this kernel thread sees `in_core` either set, and leaves us a note, or clear, and acts itself.
         compiler_fence(Ordering::SeqCst); // SeqCst: orders the two for signals on this kernel thread. pairs: worker.in_core

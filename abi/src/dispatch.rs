@@ -9,7 +9,7 @@ use crate::{
     thread, time, timer,
 };
 use core::sync::atomic::Ordering;
-use heddle_core::sched::{self, RT, worker};
+use heddle_core::sched::{self, RT, Worker, worker};
 use heddle_core::sys::{self, linux as l};
 use heddle_core::thread::Thread;
 
@@ -25,15 +25,14 @@ enum Then {
 use Then::{Plain, Post, Result};
 
 /// Called by the entry with the program's registers; returns what is to be added to the continuation. `in_core`: the call
-/// is the core's own, by way of a vDSO that asks the kernel for the time.
+/// is the core's own, by way of a vDSO that asks the kernel for the time. `w`: the worker, or null.
 ///
 /// # Safety
 /// Called by `entry::enter` only.
-pub unsafe extern "C" fn dispatch(frame: &mut Frame, extended: u64, in_core: u64) -> usize {
+pub unsafe extern "C" fn dispatch(frame: &mut Frame, extended: u64, in_core: u64, w: *mut Worker) -> usize {
     if in_core != 0 {
         return RAW_PLAIN;
     }
-    let w = worker();
     // SAFETY: our own record; the frame is the program's call.
     unsafe {
         if w.is_null() {

@@ -128,6 +128,7 @@ unsafe extern "C" fn enter_common() {
         "mov rdi, rbx",
         "mov rsi, rcx",
         "mov rdx, r12",
+        "mov rcx, r11",
         "call {dispatch}",
         "jmp {leave}",
         dispatch = sym crate::dispatch::dispatch,
@@ -195,11 +196,28 @@ pub unsafe extern "C" fn resume(frame: *mut Frame) -> ! {
         "pop rdx",
         "pop rsi",
         "pop rdi",
+        // Left are rax, the continuation and the flags. `popfq` takes as long as all the rest here, so it is for flags
+        // that nobody sets: those of computing are loaded by an addition (overflow) and by `sahf` (the others).
+        "mov r11d, [rsp + 16]",
+        "test r11d, {others}",
+        "jnz 2f",
+        "mov eax, r11d",
+        "shr eax, 8",
+        "and eax, 8",
+        "add al, 0x78",
+        "mov ah, [rsp + 16]",
+        "sahf",
         "pop rax",
+        "pop rcx",
+        "lea rsp, [rsp + 136]",
+        "jmp rcx",
+        "2: pop rax",
         "pop rcx",
         "popfq",
         "lea rsp, [rsp + 128]",
         "jmp rcx",
+        // All but CF, PF, AF, ZF, SF and OF, and IF and the bit that is always set.
+        others = const !(0x8d5 | 0x202_i32),
     )
 }
 

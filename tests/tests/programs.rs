@@ -98,6 +98,7 @@ programs! {
         task_folder { workers: &[2, 1] },
         thread_limits,
         transfers { workers: &[2, 1] },
+        flags { workers: &[2, 1] },
         vector_regs { workers: &[2, 1, 4] },
         wait_child { workers: &[2, 1] },
         yield_and_compute { workers: &[2, 1] },

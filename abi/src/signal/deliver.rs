@@ -23,7 +23,7 @@ const AUTODISARM: u32 = 1 << 31;
 #[inline]
 pub unsafe fn leave_core(frame: &mut Frame) {
     loop {
-        let w = worker();
+        let w = sched::this_worker();
         // SAFETY: our own record; the current thread.
         unsafe {
             let t = (*w).current;

@@ -20,7 +20,7 @@ pub use idle::Sleepers;
 pub use monitor::Monitor;
 pub use worker::{
     SIGNAL_STACK, Worker, blocking, blocking_for_long, calling, current, exit_current, finish_switch, give_turn,
-    give_way, hand_over, park, park_for, preempt, rest, sched_loop_entry, take_turns, worker, yield_now,
+    give_way, hand_over, park, park_for, preempt, rest, sched_loop_entry, take_turns, this_worker, worker, yield_now,
 };
 
 use crate::arch::{Context, ticks};
@@ -637,7 +637,7 @@ pub unsafe fn ready(thread: *mut Thread) {
 pub unsafe fn launch(thread: *mut Thread) {
     // SAFETY: the caller's.
     unsafe {
-        match worker::my_processor() {
+        match worker::this_processor() {
             Some(p) if RT.heavy_fences.load(Ordering::Relaxed) && p.fresh.push(thread).is_ok() => {
                 (*thread).set_state(State::Runnable);
                 RT.sleepers.wake_if_needed(&RT, p.fresh.len() + p.queue.len() > 1);
@@ -653,7 +653,7 @@ pub unsafe fn launch(thread: *mut Thread) {
 /// Inside the core.
 #[inline]
 pub unsafe fn take_resting() -> Option<*mut Thread> {
-    let p = worker::my_processor()?;
+    let p = worker::this_processor()?;
     let t = p.resting.head.load(Ordering::Relaxed);
     if t.is_null() {
         return None;
@@ -670,7 +670,7 @@ pub unsafe fn take_resting() -> Option<*mut Thread> {
 /// Inside the core; nobody else refers to the thread.
 #[inline]
 pub unsafe fn give_back(thread: *mut Thread) -> bool {
-    let Some(p) = worker::my_processor() else { return false };
+    let Some(p) = worker::this_processor() else { return false };
     let n = p.resting.len.load(Ordering::Relaxed);
     if n >= RESTING {
         return false;
@@ -688,7 +688,7 @@ pub unsafe fn give_back(thread: *mut Thread) -> bool {
 /// # Safety
 /// The caller is inside the core.
 pub unsafe fn give_away() {
-    let Some(p) = worker::my_processor() else { return };
+    let Some(p) = worker::this_processor() else { return };
     // Not all, if there are many: those are seen anyway.
     for _ in 0..p.queue.len().min(4) {
         let Some(thread) = p.queue.pop() else { return };
@@ -721,7 +721,7 @@ pub unsafe fn arm(thread: *mut Thread, ticket: Ticket, deadline: u64) -> Result<
     if deadline == clock::NEVER {
         return Ok(());
     }
-    let Some(p) = worker::my_processor() else { unreachable!("user threads run on processors") };
+    let Some(p) = worker::this_processor() else { unreachable!("user threads run on processors") };
     // SAFETY: the caller's.
     unsafe {
         (*thread).timer_home = p.index;

@@ -93,6 +93,12 @@ pub fn worker() -> *mut Worker {
     arch::worker_pointer() as *mut Worker
 }
 
+/// The worker record of this kernel thread, for callers that run on a worker: half the price. Faults elsewhere.
+#[inline(always)]
+pub fn this_worker() -> *mut Worker {
+    arch::this_worker_pointer() as *mut Worker
+}
+
 /// The calling user thread, for callers outside the core, whom a preemption may move to another worker after any
 /// instruction: read by one. Null on a kernel thread that is not ours.
 #[inline(always)]
@@ -117,6 +123,14 @@ pub fn current() -> *mut Thread {
     if w.is_null() { core::ptr::null_mut() } else { unsafe { (*w).current } }
 }
 
+/// The processor of the worker that the caller runs on; faults elsewhere.
+#[inline]
+pub(super) fn this_processor() -> Option<&'static Processor> {
+    // SAFETY: our own record; processors are never unmapped.
+    unsafe { (*this_worker()).processor.as_ref() }
+}
+
+/// The processor of the worker that the caller runs on, if it runs on one.
 #[inline]
 pub(super) fn my_processor() -> Option<&'static Processor> {
     let w = worker();
@@ -417,7 +431,7 @@ unsafe fn run(w: *mut Worker, from: *mut Context, t: *mut Thread) {
 /// # Safety
 /// Called once after each switch, on the new side.
 pub unsafe fn finish_switch() {
-    let w = worker();
+    let w = this_worker();
     // SAFETY: our own record.
     unsafe {
         if let Some(f) = (*w).last_act.take() {
@@ -431,7 +445,7 @@ pub unsafe fn finish_switch() {
 /// # Safety
 /// The current thread is in a queue, or will be put in one by whoever claims its wait, or has a last act.
 unsafe fn leave() {
-    let w = worker();
+    let w = this_worker();
     // SAFETY: our own record; the caller's.
     unsafe {
         let next = match (*w).processor.as_ref() {
@@ -455,7 +469,7 @@ unsafe fn leave() {
 /// As there; `next` was taken out of a queue.
 #[inline]
 unsafe fn leave_for(next: Option<*mut Thread>) {
-    let w = worker();
+    let w = this_worker();
     // SAFETY: our own record; the caller's.
     unsafe {
         let t = (*w).current;
@@ -509,8 +523,8 @@ unsafe fn before_chosen(p: &Processor) -> Option<*mut Thread> {
 pub unsafe fn park_for(next: *mut Thread) -> Reason {
     // SAFETY: the caller's.
     unsafe {
-        let t = current();
-        let Some(p) = my_processor().filter(|_| !(*t).extended) else { return park() };
+        let t = (*this_worker()).current;
+        let Some(p) = this_processor().filter(|_| !(*t).extended) else { return park() };
         p.counters.parks.add(1);
         match before_chosen(p).or_else(|| p.fresh.pop(next).then_some(next)) {
             None => leave(),
@@ -528,7 +542,7 @@ pub unsafe fn park_for(next: *mut Thread) -> Reason {
 pub unsafe fn rest(next: *mut Thread) {
     // SAFETY: the caller's.
     unsafe {
-        (*current()).extended = false;
+        (*(*this_worker()).current).extended = false;
         hand_over(next);
     }
 }
@@ -541,7 +555,7 @@ pub unsafe fn rest(next: *mut Thread) {
 pub unsafe fn hand_over(next: *mut Thread) {
     // SAFETY: the caller's.
     unsafe {
-        let Some(p) = my_processor().filter(|_| !next.is_null()) else {
+        let Some(p) = this_processor().filter(|_| !next.is_null()) else {
             if !next.is_null() {
                 super::ready(next);
             }
@@ -561,10 +575,10 @@ pub unsafe fn hand_over(next: *mut Thread) {
 /// # Safety
 /// The current thread has opened a wait and told its wakers; it is inside the core.
 pub unsafe fn park() -> Reason {
-    let t = current();
     // SAFETY: the caller's.
     unsafe {
-        if let Some(p) = my_processor() {
+        let t = (*this_worker()).current;
+        if let Some(p) = this_processor() {
             p.counters.parks.add(1);
         }
         if (*t).extended {
@@ -582,7 +596,7 @@ unsafe fn leave_extended(t: *mut Thread, queue: bool) {
     unsafe {
         let mut area = Extended::new();
         arch::save_extended(area.as_mut_ptr());
-        if queue && let Some(p) = my_processor() {
+        if queue && let Some(p) = this_processor() {
             RT.enqueue(p, t);
         }
         leave();
@@ -597,7 +611,7 @@ const _: () = assert!(EXTENDED_SIZE == size_of::<Extended>());
 /// # Safety
 /// Inside the core, on a user thread.
 pub unsafe fn yield_now() {
-    let w = worker();
+    let w = this_worker();
     // SAFETY: our own record; the thread is put in a queue once and then left.
     unsafe {
         let t = (*w).current;
@@ -639,7 +653,7 @@ pub unsafe fn yield_now() {
 pub unsafe fn give_turn() {
     // SAFETY: the caller's.
     unsafe {
-        let Some(p) = my_processor() else { return };
+        let Some(p) = this_processor() else { return };
         let tick = p.tick.load(Ordering::Relaxed);
         if p.has_work() || RT.inject_len.load(Ordering::Relaxed) != 0 || tick.is_multiple_of(FAIRNESS) {
             yield_now();
@@ -660,7 +674,7 @@ pub unsafe fn give_turn() {
 pub unsafe fn take_turns() {
     // SAFETY: our own record; the thread is between two calls, and in a queue once before it is left.
     unsafe {
-        let Some(p) = my_processor() else { return };
+        let Some(p) = this_processor() else { return };
         let turn = &p.turn;
         let (tick, now) = (p.tick.load(Ordering::Relaxed), ticks());
         if turn.tick.load(Ordering::Relaxed) != tick {
@@ -706,11 +720,11 @@ pub unsafe fn preempt() {
 /// Inside the core, on a user thread.
 pub unsafe fn give_way() {
     // SAFETY: the caller's.
-    unsafe { step_behind((*current()).extended) }
+    unsafe { step_behind((*(*this_worker()).current).extended) }
 }
 
 unsafe fn step_behind(extended: bool) {
-    let w = worker();
+    let w = this_worker();
     // SAFETY: as in yield_now.
     unsafe {
         let t = (*w).current;
@@ -741,7 +755,7 @@ unsafe fn step_behind(extended: bool) {
 /// # Safety
 /// Inside the core, on a user thread that nothing will wake.
 pub unsafe fn exit_current(last_act: unsafe fn(*mut u8), argument: *mut u8) -> ! {
-    let w = worker();
+    let w = this_worker();
     // SAFETY: our own record.
     unsafe {
         (*w).last_act = Some(last_act);
