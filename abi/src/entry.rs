@@ -49,6 +49,58 @@ impl Frame {
     }
 }
 
+/// Pushes what a [`Frame`] has from rdi down to r15.
+macro_rules! push_general {
+    () => {
+        concat!(
+            "push rdi; push rsi; push rdx; push r10; push r8; push r9;",
+            "push rbx; push rbp; push r12; push r13; push r14; push r15;",
+        )
+    };
+}
+
+/// Pops it.
+macro_rules! pop_general {
+    () => {
+        concat!(
+            "pop r15; pop r14; pop r13; pop r12; pop rbp; pop rbx;",
+            "pop r9; pop r8; pop r10; pop rdx; pop rsi; pop rdi;",
+        )
+    };
+}
+
+/// Writes xmm0-15 to the 256 bytes at rsp, which is aligned.
+macro_rules! save_vectors {
+    () => {
+        concat!(
+            "movaps [rsp], xmm0; movaps [rsp + 16], xmm1;",
+            "movaps [rsp + 32], xmm2; movaps [rsp + 48], xmm3;",
+            "movaps [rsp + 64], xmm4; movaps [rsp + 80], xmm5;",
+            "movaps [rsp + 96], xmm6; movaps [rsp + 112], xmm7;",
+            "movaps [rsp + 128], xmm8; movaps [rsp + 144], xmm9;",
+            "movaps [rsp + 160], xmm10; movaps [rsp + 176], xmm11;",
+            "movaps [rsp + 192], xmm12; movaps [rsp + 208], xmm13;",
+            "movaps [rsp + 224], xmm14; movaps [rsp + 240], xmm15;",
+        )
+    };
+}
+
+/// Reads them.
+macro_rules! load_vectors {
+    () => {
+        concat!(
+            "movaps xmm0, [rsp]; movaps xmm1, [rsp + 16];",
+            "movaps xmm2, [rsp + 32]; movaps xmm3, [rsp + 48];",
+            "movaps xmm4, [rsp + 64]; movaps xmm5, [rsp + 80];",
+            "movaps xmm6, [rsp + 96]; movaps xmm7, [rsp + 112];",
+            "movaps xmm8, [rsp + 128]; movaps xmm9, [rsp + 144];",
+            "movaps xmm10, [rsp + 160]; movaps xmm11, [rsp + 176];",
+            "movaps xmm12, [rsp + 192]; movaps xmm13, [rsp + 208];",
+            "movaps xmm14, [rsp + 224]; movaps xmm15, [rsp + 240];",
+        )
+    };
+}
+
 /// Entry for sites in code that holds nothing but xmm0-15 across a system call.
 ///
 /// # Safety
@@ -86,18 +138,7 @@ pub unsafe extern "C" fn enter_extended() {
 #[unsafe(naked)]
 unsafe extern "C" fn enter_common() {
     naked_asm!(
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "push r10",
-        "push r8",
-        "push r9",
-        "push rbx",
-        "push rbp",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
+        push_general!(),
         "cld",
         // One of our workers? Then we are in the core from here on.
         "rdgsbase r11",
@@ -109,22 +150,7 @@ unsafe extern "C" fn enter_common() {
         "2: mov rbx, rsp",
         "sub rsp, 256",
         "and rsp, -16",
-        "movaps [rsp], xmm0",
-        "movaps [rsp + 16], xmm1",
-        "movaps [rsp + 32], xmm2",
-        "movaps [rsp + 48], xmm3",
-        "movaps [rsp + 64], xmm4",
-        "movaps [rsp + 80], xmm5",
-        "movaps [rsp + 96], xmm6",
-        "movaps [rsp + 112], xmm7",
-        "movaps [rsp + 128], xmm8",
-        "movaps [rsp + 144], xmm9",
-        "movaps [rsp + 160], xmm10",
-        "movaps [rsp + 176], xmm11",
-        "movaps [rsp + 192], xmm12",
-        "movaps [rsp + 208], xmm13",
-        "movaps [rsp + 224], xmm14",
-        "movaps [rsp + 240], xmm15",
+        save_vectors!(),
         "mov rdi, rbx",
         "mov rsi, rcx",
         "mov rdx, r12",
@@ -154,22 +180,7 @@ pub fn saved_registers(frame: usize) -> usize {
 unsafe extern "C" fn leave() {
     naked_asm!(
         "add [rbx + 8*13], rax", // continuation += what dispatch says
-        "movaps xmm0, [rsp]",
-        "movaps xmm1, [rsp + 16]",
-        "movaps xmm2, [rsp + 32]",
-        "movaps xmm3, [rsp + 48]",
-        "movaps xmm4, [rsp + 64]",
-        "movaps xmm5, [rsp + 80]",
-        "movaps xmm6, [rsp + 96]",
-        "movaps xmm7, [rsp + 112]",
-        "movaps xmm8, [rsp + 128]",
-        "movaps xmm9, [rsp + 144]",
-        "movaps xmm10, [rsp + 160]",
-        "movaps xmm11, [rsp + 176]",
-        "movaps xmm12, [rsp + 192]",
-        "movaps xmm13, [rsp + 208]",
-        "movaps xmm14, [rsp + 224]",
-        "movaps xmm15, [rsp + 240]",
+        load_vectors!(),
         "mov rdi, rbx",
         "jmp {resume}",
         resume = sym resume,
@@ -184,18 +195,7 @@ unsafe extern "C" fn leave() {
 pub unsafe extern "C" fn resume(frame: *mut Frame) -> ! {
     naked_asm!(
         "mov rsp, rdi",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbp",
-        "pop rbx",
-        "pop r9",
-        "pop r8",
-        "pop r10",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
+        pop_general!(),
         // Left are rax, the continuation and the flags. `popfq` takes as long as all the rest here, so it is for flags
         // that nobody sets: those of computing are loaded by an addition (overflow) and by `sahf` (the others).
         "mov r11d, [rsp + 16]",
@@ -233,56 +233,15 @@ pub unsafe extern "C" fn after_raw() {
         "pushfq",
         "push rcx",
         "push rax",
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "push r10",
-        "push r8",
-        "push r9",
-        "push rbx",
-        "push rbp",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
+        push_general!(),
         "cld",
         "mov rbx, rsp",
         "sub rsp, 256",
         "and rsp, -16",
-        "movaps [rsp], xmm0",
-        "movaps [rsp + 16], xmm1",
-        "movaps [rsp + 32], xmm2",
-        "movaps [rsp + 48], xmm3",
-        "movaps [rsp + 64], xmm4",
-        "movaps [rsp + 80], xmm5",
-        "movaps [rsp + 96], xmm6",
-        "movaps [rsp + 112], xmm7",
-        "movaps [rsp + 128], xmm8",
-        "movaps [rsp + 144], xmm9",
-        "movaps [rsp + 160], xmm10",
-        "movaps [rsp + 176], xmm11",
-        "movaps [rsp + 192], xmm12",
-        "movaps [rsp + 208], xmm13",
-        "movaps [rsp + 224], xmm14",
-        "movaps [rsp + 240], xmm15",
+        save_vectors!(),
         "mov rdi, rbx",
         "call {after}",
-        "movaps xmm0, [rsp]",
-        "movaps xmm1, [rsp + 16]",
-        "movaps xmm2, [rsp + 32]",
-        "movaps xmm3, [rsp + 48]",
-        "movaps xmm4, [rsp + 64]",
-        "movaps xmm5, [rsp + 80]",
-        "movaps xmm6, [rsp + 96]",
-        "movaps xmm7, [rsp + 112]",
-        "movaps xmm8, [rsp + 128]",
-        "movaps xmm9, [rsp + 144]",
-        "movaps xmm10, [rsp + 160]",
-        "movaps xmm11, [rsp + 176]",
-        "movaps xmm12, [rsp + 192]",
-        "movaps xmm13, [rsp + 208]",
-        "movaps xmm14, [rsp + 224]",
-        "movaps xmm15, [rsp + 240]",
+        load_vectors!(),
         "mov rdi, rbx",
         "jmp {resume}",
         after = sym crate::process::after_raw,
