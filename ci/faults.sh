@@ -8,10 +8,8 @@
 # a call that returned an error POSIX allows, or not be started (status 125 to 127, with a reason). Crashes,
 # wrong results and hangs are failures. --short tries a few N. Needs strace and a C compiler. Heddle is
 # $HEDDLE_BIN, else target/release/heddle. Exit status: 0 all passed, 1 not, 2 usage.
-set -euo pipefail
-
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(dirname "$here")
+# shellcheck source=ci/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 # call:error; calls of the loader and of libc are hit too, which does no harm.
 faults=(
@@ -30,21 +28,16 @@ while (($#)); do
     --short) short=1 ;;
     --only) only+=("${2:?--only needs a call}") && shift ;;
     --list) printf '%s\n' "${faults[@]}" && exit 0 ;;
-    -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | head -n -1 && exit 0 ;;
-    *) echo "faults: unknown option $1; try --help" >&2 && exit 2 ;;
+    -h | --help) usage && exit 0 ;;
+    *) refuse "unknown option $1; try --help" ;;
     esac
     shift
 done
 
-heddle=${HEDDLE_BIN:-${CARGO_TARGET_DIR:-$root/target}/release/heddle}
-if [[ ! -x $heddle ]]; then
-    echo "faults: no heddle at $heddle; run \`cargo build --release\` or set HEDDLE_BIN" >&2
-    exit 2
-fi
-command -v strace >/dev/null || { echo "faults: needs strace; install Debian's package of that name" >&2 && exit 2; }
+find_heddle
+command -v strace >/dev/null || refuse "needs strace; install Debian's package of that name"
 
-scratch=$(mktemp -d "${TMPDIR:-/tmp}/heddle-faults.XXXXXX")
-trap 'rm -rf "$scratch"' EXIT
+make_scratch
 cc -std=gnu17 -O2 -pthread -o "$scratch/modest" "$root/tests/stress/modest.c"
 
 runs=0 hit=0 bad=0

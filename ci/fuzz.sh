@@ -6,10 +6,8 @@
 # 200 seeds of 1500 operations; --short: 8. Each operation's result must be NPTL's, step by step. Seeds on which NPTL
 # itself crashes are counted and left out (glibc 2.36 follows a null pointer in a robust mutex that ended threads held).
 # Needs a C compiler. Heddle is $HEDDLE_BIN, else target/release/heddle. Exit status: 0 all alike, 1 not, 2 usage.
-set -euo pipefail
-
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(dirname "$here")
+# shellcheck source=ci/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 seeds=200 first=$((RANDOM << 15 | RANDOM)) workers=2 steps=1500
 while (($#)); do
@@ -18,20 +16,14 @@ while (($#)); do
     --seeds) seeds=${2:?--seeds needs a number} && shift ;;
     --first) first=${2:?--first needs a seed} && shift ;;
     --workers) workers=${2:?--workers needs a number} && shift ;;
-    -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | head -n -1 && exit 0 ;;
-    *) echo "fuzz: unknown option $1; try --help" >&2 && exit 2 ;;
+    -h | --help) usage && exit 0 ;;
+    *) refuse "unknown option $1; try --help" ;;
     esac
     shift
 done
 
-heddle=${HEDDLE_BIN:-${CARGO_TARGET_DIR:-$root/target}/release/heddle}
-if [[ ! -x $heddle ]]; then
-    echo "fuzz: no heddle at $heddle; run \`cargo build --release\` or set HEDDLE_BIN" >&2
-    exit 2
-fi
-
-scratch=$(mktemp -d "${TMPDIR:-/tmp}/heddle-fuzz.XXXXXX")
-trap 'rm -rf "$scratch"' EXIT
+find_heddle
+make_scratch
 cc -std=gnu17 -O2 -pthread -o "$scratch/ops" "$root/tests/stress/ops.c"
 alike=0 left_out=0 bad=0
 for ((seed = first; seed < first + seeds; seed++)); do

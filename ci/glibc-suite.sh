@@ -12,14 +12,8 @@
 # takes about a minute once they are built; without it it is some 500 tests and half an hour.
 # Heddle is $HEDDLE_BIN, else target/release/heddle. Exit status: 0 none lost, 1 some, 2 usage or
 # no source.
-set -euo pipefail
-
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(dirname "$here")
-
-usage() {
-    sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | head -n -1
-}
+# shellcheck source=ci/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 source_tree='' options=()
 while (($#)); do
@@ -34,14 +28,7 @@ while (($#)); do
     shift
 done
 
-refuse() {
-    echo "glibc-suite: $*" >&2
-    exit 2
-}
-
-heddle=${HEDDLE_BIN:-${CARGO_TARGET_DIR:-$root/target}/release/heddle}
-[[ -x $heddle ]] || refuse "no heddle at $heddle; run \`cargo build --release\` or set HEDDLE_BIN"
-heddle=$(realpath "$heddle")
+find_heddle
 for tool in cc c++ ar python3 tar; do
     command -v "$tool" >/dev/null || refuse "$tool is not installed"
 done
@@ -65,5 +52,5 @@ fi
 [[ -e $source_tree/nptl/Makefile ]] || refuse "$source_tree is not glibc's source"
 grep -q "\"$version\"" "$source_tree/version.h" || refuse "$source_tree is not the source of glibc $version"
 
-exec python3 "$here/glibc/suite.py" --source "$source_tree" --build "$cache/build" --heddle "$heddle" \
+exec python3 "$root/ci/glibc/suite.py" --source "$source_tree" --build "$cache/build" --heddle "$heddle" \
     ${options[@]+"${options[@]}"}

@@ -12,18 +12,8 @@
 # without it they go to a temporary folder. The suite's source comes through apt, which needs a
 # deb-src line, and is never part of this project. Heddle is $HEDDLE_BIN, else
 # target/release/heddle. Exit status: 0 none lost, 1 some, 2 usage or no suite.
-set -euo pipefail
-
-root=$(dirname "$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)")
-
-usage() {
-    sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | head -n -1
-}
-
-stop() {
-    echo "posix-suite: $*" >&2
-    exit 2
-}
+# shellcheck source=ci/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 short='' thread='' list='' cache='' workers=2 jobs=2 limit=60 only=()
 while (($#)); do
@@ -41,17 +31,12 @@ while (($#)); do
     shift
 done
 
-heddle=${HEDDLE_BIN:-${CARGO_TARGET_DIR:-$root/target}/release/heddle}
-[[ -x $heddle ]] || stop "no heddle at $heddle; run \`cargo build --release\` or set HEDDLE_BIN"
-heddle=$(realpath "$heddle")
+find_heddle
 for tool in cc timeout setpriv; do
-    command -v "$tool" >/dev/null || stop "$tool is not installed"
+    command -v "$tool" >/dev/null || refuse "$tool is not installed"
 done
 
-scratch=$(mktemp -d "${TMPDIR:-/tmp}/heddle-posix.XXXXXX")
-trap 'rm -rf "$scratch"' EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
+make_scratch
 mkdir -p "${cache:=$scratch/cache}"
 cache=$(realpath "$cache")
 export LC_ALL=C
@@ -63,9 +48,9 @@ suite() {
 }
 
 if [[ -z $(suite) ]]; then
-    command -v dpkg-source >/dev/null || stop "dpkg-source is not installed (package dpkg-dev)"
+    command -v dpkg-source >/dev/null || refuse "dpkg-source is not installed (package dpkg-dev)"
     (cd "$cache" && apt-get -q source posixtestsuite) >"$scratch/fetched" 2>&1 ||
-        stop "apt cannot fetch the source of posixtestsuite: is there a deb-src line? ($(tail -n 1 "$scratch/fetched"))"
+        refuse "apt cannot fetch the source of posixtestsuite: is there a deb-src line? ($(tail -n 1 "$scratch/fetched"))"
 fi
 suite=$(dirname "$(suite)")
 
@@ -119,7 +104,7 @@ if [[ -n $list ]]; then
     cat "$scratch/plan"
     exit 0
 fi
-[[ -s $scratch/plan ]] || stop "no test has such a name"
+[[ -s $scratch/plan ]] || refuse "no test has such a name"
 
 export suite cache scratch heddle workers limit
 

@@ -4,22 +4,16 @@
 #   ci/real-programs.sh [--short] [--only NAME]... [--workers N] [--list]
 #
 # Every program must give the right result, end in time, and take at most 3 times NPTL's wall time
-# plus 1 s: a program that passes at a fraction of its speed has failed. A missing tool is a
-# failure too. --short ends within about 90 s; without it everything is larger and repeated.
+# plus 1 s, in one of three tries: a program that passes at a fraction of its speed has failed. A missing
+# tool is a failure too. --short ends within about 90 s; without it everything is larger and repeated.
 # Heddle is $HEDDLE_BIN, else target/release/heddle. Exit status: 0 all passed, 1 not, 2 usage.
-set -euo pipefail
-
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(dirname "$here")
-real=$here/real
+# shellcheck source=ci/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+real=$root/ci/real
 
 checks=(engaged xz zstd pigz pbzip2 http python openmp git sort curl ripgrep)
 size=60 loops=5 cheap=20 limit=240 workers=2 # cheap: repetitions of checks that take a second
 only=()
-
-usage() {
-    sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | head -n -1
-}
 
 while (($#)); do
     case $1 in
@@ -33,29 +27,17 @@ while (($#)); do
     shift
 done
 
-heddle=${HEDDLE_BIN:-${CARGO_TARGET_DIR:-$root/target}/release/heddle}
-if [[ ! -x $heddle ]]; then
-    echo "real-programs: no heddle at $heddle; run \`cargo build --release\` or set HEDDLE_BIN" >&2
-    exit 2
-fi
-heddle=$(realpath "$heddle")
+find_heddle
 
-for name in "${only[@]}"; do
-    if [[ " ${checks[*]} " != *" $name "* ]]; then
-        echo "real-programs: no check called $name; there are: ${checks[*]}" >&2
-        exit 2
-    fi
-done
+for name in "${only[@]}"; do known check "$name" "${checks[@]}"; done
 
-scratch=$(mktemp -d "${TMPDIR:-/tmp}/heddle-real.XXXXXX")
+make_scratch
 server_pid=
 cleanup() {
     if [[ -n $server_pid ]]; then kill "$server_pid" 2>/dev/null || true; fi
     rm -rf "$scratch"
 }
 trap cleanup EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
 
 ulimit -n "$(ulimit -Hn)" 2>/dev/null || true
 export LC_ALL=C
@@ -336,23 +318,26 @@ failures=0
 printf '%-8s %-5s %10s %10s\n' program '' NPTL Heddle
 for name in "${checks[@]}"; do
     if ((${#only[@]})) && [[ " ${only[*]} " != *" $name "* ]]; then continue; fi
-    rm -f "$scratch"/time.*
-    status=0
-    # Not in a condition: there the shell would not stop the check at its first error.
-    set +e
-    (
+    for tries in 1 2 3; do
+        rm -f "$scratch"/time.*
+        # Not in a condition: there the shell would not stop the check at its first error.
+        set +e
+        (
+            set -e
+            "check_$name"
+        ) >"$scratch/log" 2>&1 </dev/null
+        status=$?
         set -e
-        "check_$name"
-    ) >"$scratch/log" 2>&1 </dev/null
-    status=$?
-    set -e
-    nptl=$(microseconds nptl) on_heddle=$(microseconds heddle)
+        nptl=$(microseconds nptl) on_heddle=$(microseconds heddle)
+        # The machine may have been busy with something else for a while.
+        if ((status != 0 || on_heddle <= 3 * nptl + 1000000)); then break; fi
+    done
     reason=
     if ((status != 0)); then
         reason=$(grep -v '^[[:space:]]*$' "$scratch/log" | tail -n 1 || true)
         reason=${reason:-status $status}
     elif ((on_heddle > 3 * nptl + 1000000)); then
-        reason="too slow: more than 3 times NPTL plus 1 s"
+        reason="too slow: more than 3 times NPTL plus 1 s, $tries times"
     fi
     printf '%-8s %-5s %10s %10s  %s\n' "$name" "$([[ -z $reason ]] && echo pass || echo FAIL)" \
         "$(show "$nptl")" "$(show "$on_heddle")" "$reason"

@@ -11,19 +11,13 @@
 # sysbench memcached redis-server nginx apache2 apache2-utils wrk stunnel4 libmicrohttpd-dev postgresql ffmpeg stress-ng
 # openjdk-17-jdk-headless nodejs libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4. Services of theirs need not run.
 # Heddle is $HEDDLE_BIN, else target/release/heddle. Exit status: 0 all passed, 1 not, 2 usage.
-set -euo pipefail
-
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(dirname "$here")
-real=$here/real
+# shellcheck source=ci/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+real=$root/ci/real
 
 programs=(mariadb memcached redis nginx apache_worker apache_event stunnel mhd python postgresql ffmpeg stress_ng java
     node preloads)
 rounds=3 seconds=5 workers="" only=() short=""
-
-usage() {
-    sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | head -n -1
-}
 
 while (($#)); do
     case $1 in
@@ -38,24 +32,11 @@ while (($#)); do
     shift
 done
 
-heddle=${HEDDLE_BIN:-${CARGO_TARGET_DIR:-$root/target}/release/heddle}
-if [[ ! -x $heddle ]]; then
-    echo "servers: no heddle at $heddle; run \`cargo build --release\` or set HEDDLE_BIN" >&2
-    exit 2
-fi
-heddle=$(realpath "$heddle")
-for name in "${only[@]}"; do
-    if [[ " ${programs[*]} " != *" $name "* ]]; then
-        echo "servers: no program called $name; there are: ${programs[*]}" >&2
-        exit 2
-    fi
-done
+find_heddle
+for name in "${only[@]}"; do known program "$name" "${programs[@]}"; done
 
-scratch=$(mktemp -d "${TMPDIR:-/tmp}/heddle-servers.XXXXXX")
+make_scratch
 chmod 755 "$scratch"
-trap 'rm -rf "$scratch"' EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
 ulimit -n "$(ulimit -Hn)" 2>/dev/null || true
 export LC_ALL=C PATH=$PATH:/usr/sbin:/sbin
 port=$((20000 + $$ % 20000))

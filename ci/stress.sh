@@ -6,10 +6,8 @@
 # Ten minutes; --short: 20 seconds. The seed is printed; the same seed makes the same decisions, though not the
 # same interleaving. Nothing may hang, crash, come out wrong or leak. Needs a C compiler. Heddle is $HEDDLE_BIN,
 # else target/release/heddle. Exit status: 0 passed, 1 not, 2 usage.
-set -euo pipefail
-
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(dirname "$here")
+# shellcheck source=ci/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 seconds=600 seed=$((RANDOM << 15 | RANDOM)) workers=2
 while (($#)); do
@@ -18,20 +16,14 @@ while (($#)); do
     --seconds) seconds=${2:?--seconds needs a number} && shift ;;
     --seed) seed=${2:?--seed needs a number} && shift ;;
     --workers) workers=${2:?--workers needs a number} && shift ;;
-    -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | head -n -1 && exit 0 ;;
-    *) echo "stress: unknown option $1; try --help" >&2 && exit 2 ;;
+    -h | --help) usage && exit 0 ;;
+    *) refuse "unknown option $1; try --help" ;;
     esac
     shift
 done
 
-heddle=${HEDDLE_BIN:-${CARGO_TARGET_DIR:-$root/target}/release/heddle}
-if [[ ! -x $heddle ]]; then
-    echo "stress: no heddle at $heddle; run \`cargo build --release\` or set HEDDLE_BIN" >&2
-    exit 2
-fi
-
-scratch=$(mktemp -d "${TMPDIR:-/tmp}/heddle-stress.XXXXXX")
-trap 'rm -rf "$scratch"' EXIT
+find_heddle
+make_scratch
 cc -std=gnu17 -O2 -g -pthread -o "$scratch/lives" "$root/tests/stress/lives.c"
 status=0
 timeout -k 10 $((seconds + 120)) "$heddle" run --workers "$workers" -- "$scratch/lives" "$seed" "$seconds" || status=$?
