@@ -17,7 +17,7 @@
 //!
 //! # Who may use them
 //! User threads, kernel threads, and threads that know nothing of Heddle, in any mixture. A handle belongs to one thread at a
-//! time: it can be sent, and each thread that needs one at the same time gets a clone. A thread that has to wait looks for a moment,
+//! time: it can be sent, and each thread that needs one at the same time gets a clone ([`Shared`] is for those who cannot). A thread that has to wait looks for a moment,
 //! longer where that has helped lately, lets others run, then parks: a user thread leaves its worker to others, a kernel
 //! thread sleeps in the kernel.
 //!
@@ -35,6 +35,8 @@ mod meet;
 mod models;
 mod queue;
 mod select;
+#[cfg(not(loom))]
+mod shared;
 pub(crate) mod wait;
 
 use std::cell::Cell;
@@ -57,6 +59,9 @@ pub use crate::__select as select;
 pub use select::{Arm, RecvArm, SendArm, select as __select};
 
 mod errors;
+#[cfg(not(loom))]
+pub use shared::Shared;
+
 pub use errors::{RecvError, RecvUntilError, SendError, SendUntilError, TryRecvError, TrySendError};
 
 pub(crate) enum Flavor<T> {
