@@ -74,7 +74,7 @@ pub use self::{
     channel::{Channel, ChannelError},
     lock::{Condvar, Mutex, MutexGuard},
     shareable::Shareable,
-    state::{count, pids, place, task_mode},
+    state::{count, has_code, pids, place, task_mode},
     task::{TaskError, TaskHandle, task, task_on},
     vec::{ArenaString, ArenaVec, IntoIter},
 };
@@ -139,6 +139,12 @@ mod state {
     /// How many worker processes the program has; 0 if it is not in process mode.
     pub fn count() -> usize {
         super::forker::count()
+    }
+
+    /// Whether worker processes have the code at this address, which is a function's: whether it may run in a task. False if there
+    /// are none. For addresses that a task's argument holds; [`task`](crate::task()) looks after its function itself.
+    pub fn has_code(function: *const ()) -> bool {
+        super::forker::has_code(function as usize)
     }
 
     /// The process ids of the workers that live at this moment. One that was just forked has a number before it takes tasks.

@@ -306,6 +306,14 @@ impl<R: Shareable> TaskHandle<R> {
         }
     }
 
+    /// Why the task could not be sent, if so: what [`join`](Self::join) will answer.
+    pub fn refusal(&self) -> Option<&TaskError> {
+        match &*self.inner {
+            Inner::Failed(why) => Some(why),
+            _ => None,
+        }
+    }
+
     /// Waits until the task is over, or until the limit. After `Ok`, [`join`](Self::join) does not wait for the task. Several
     /// threads may wait. In process mode a token may be looked at every 5 ms only.
     pub fn wait_until<'l>(&self, limit: impl Into<Limit<'l>>) -> Result<(), WaitError> {
