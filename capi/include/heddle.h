@@ -1,4 +1,4 @@
-/* Heddle: user threads, fork-join and locks, for C (C99 or newer) and C++.
+/* Heddle: user threads, fork-join, locks, channels and tasks in other processes, for C (C99 or newer) and C++.
  *
  * Functions that can fail answer 0 or an errno value; errno itself means nothing after them. "Parks" means: the calling
  * thread waits and leaves its worker to other threads; a kernel thread sleeps in the kernel. Times are nanoseconds from
@@ -19,9 +19,10 @@
 
 /* The static initialisers of what is declared below. */
 #define HEDDLE_OPTIONS_INIT \
-    { sizeof(heddle_options_t), HEDDLE_WORKERS_DEFAULT, HEDDLE_MODE_DEFAULT, 0, 0 }
+    { sizeof(heddle_options_t), HEDDLE_WORKERS_DEFAULT, HEDDLE_MODE_DEFAULT, 0, 0, HEDDLE_PROCESSES_DEFAULT, 0, 0 }
 #define HEDDLE_ATTR_INIT \
     { sizeof(heddle_attr_t), NULL, 0, HEDDLE_MODE_DEFAULT, HEDDLE_PRIORITY_INHERITED }
+#define HEDDLE_COUNTERS_INIT { sizeof(heddle_counters_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 #define HEDDLE_MUTEX_INIT { { 0 } }
 #define HEDDLE_RWLOCK_INIT { { 0 } }
 #define HEDDLE_COND_INIT { { 0 } }
@@ -44,11 +45,25 @@
 /* As many workers as HEDDLE_WORKERS says, or else as CPUs may be used. */
 #define HEDDLE_WORKERS_DEFAULT -1
 
+/* As many worker processes as HEDDLE_PROCESSES says, or else as CPUs may be used. */
+#define HEDDLE_PROCESSES_DEFAULT -1
+
 /* Without an end; for all functions that take a time in nanoseconds. */
 #define HEDDLE_FOREVER 18446744073709551615ull
 
 /* The priority of the thread that makes it. */
 #define HEDDLE_PRIORITY_INHERITED 127
+
+/* A channel with room for any number of values. */
+#define HEDDLE_UNBOUNDED 18446744073709551615ull
+
+/* The most bytes that a value in a channel may have; of larger things send the address. */
+#define HEDDLE_CHANNEL_VALUE_MAX 65536
+
+/* Hands values, copies of plain data of one size, from thread to thread: each to one receiver, those of one
+ * sender to one receiver in the order in which they were sent. Made by heddle_channel_create, used by any
+ * number of threads. */
+typedef struct heddle_channel_t heddle_channel_t;
 
 /* Any number of jobs that end before heddle_scope returns. */
 typedef struct heddle_scope_t heddle_scope_t;
@@ -56,14 +71,15 @@ typedef struct heddle_scope_t heddle_scope_t;
 /* Says to whoever waits with it that what it waits for is not wanted any more. Made by heddle_token_create. */
 typedef struct heddle_token_t heddle_token_t;
 
-/* What a thread is: one of HEDDLE_MODE_... */
+/* What a thread is, and where tasks run: one of HEDDLE_MODE_... */
 typedef int heddle_mode_t;
 
 /* How to start. Set it by HEDDLE_OPTIONS_INIT, then change what is to be different. */
 typedef struct heddle_options_t {
     /* Size of this structure; set by the initialiser. */
     size_t size;
-    /* How many threads run at the same time, 1 to 1024, or HEDDLE_WORKERS_DEFAULT. */
+    /* How many threads run at the same time, 1 to 1024, or HEDDLE_WORKERS_DEFAULT. In process mode the worker
+     * processes share as many among them, at least one each. */
     int workers;
     /* What threads are by default. */
     heddle_mode_t mode;
@@ -72,6 +88,13 @@ typedef struct heddle_options_t {
     /* Stack of the threads that run other threads' fork-join jobs, in bytes, at least 16384; 0: 8 MiB. Only
      * what is used costs memory. */
     size_t helper_stack;
+    /* Worker processes of process mode, 1 to 200, or HEDDLE_PROCESSES_DEFAULT. */
+    int processes;
+    /* 0. */
+    int reserved;
+    /* Address space for the memory that processes share, in bytes, 1 MiB to 512 GiB; 0: 1 GiB. Only what is
+     * used costs memory. */
+    size_t arena;
 } heddle_options_t;
 
 /* A thread. No two threads of a process ever have the same, so that a thread that has been joined, or was
@@ -86,7 +109,8 @@ typedef struct heddle_attr_t {
     const char *name;
     /* Its stack in bytes, at least 16384; 0: 2 MiB. Only what is used costs memory. */
     size_t stack_size;
-    /* What it is to be; HEDDLE_MODE_DEFAULT: what the process has. */
+    /* What it is to be; HEDDLE_MODE_DEFAULT: what the process has. Not HEDDLE_MODE_PROCESS: a thread is in
+     * its process; tasks (heddle_task_create) run in others. */
     heddle_mode_t mode;
     /* A nice value, -20 (preferred) to 19, or HEDDLE_PRIORITY_INHERITED. A kernel thread gets it from the
      * kernel, which asks for a privilege below the process's own; a user thread is told it, and it changes
@@ -138,8 +162,68 @@ typedef struct heddle_wait_group_t {
     uint64_t opaque[2];
 } heddle_wait_group_t;
 
-/* What the process has; in options, what the environment variable HEDDLE_MODE says (user or kernel), or else
- * user threads. */
+/* A task. No two tasks of a process ever have the same, so that one that has been joined or detached is
+ * answered by ESRCH. */
+typedef uint64_t heddle_task_t;
+
+/* What a thread does: one of HEDDLE_STATE_... */
+typedef int heddle_state_t;
+
+/* A thread of this process, as it was at some moment. Newer libraries may add fields at the end. */
+typedef struct heddle_thread_info_t {
+    /* Size of this structure, as the library has it. */
+    size_t size;
+    /* Its name, at most 15 bytes; that of the process if it has none. */
+    const char *name;
+    /* Its id, as gettid tells it. */
+    uint32_t id;
+    /* What it is: HEDDLE_MODE_USER or HEDDLE_MODE_KERNEL. */
+    heddle_mode_t mode;
+    /* What it does. */
+    heddle_state_t state;
+    /* What it waits for, as `state` says; otherwise -1. */
+    int64_t object;
+    /* Nanoseconds of CPU time that it has used. Of a user thread: what was charged to it so far, some
+     * milliseconds coarse. */
+    uint64_t cpu_time;
+} heddle_thread_info_t;
+
+/* Figures since the process began, each right by itself. Set it by HEDDLE_COUNTERS_INIT. */
+typedef struct heddle_counters_t {
+    /* Size of this structure; set by the initialiser. Fields that the library does not know are 0. */
+    size_t size;
+    /* Jobs of fork-join that ran on another thread than the one that made them. */
+    uint64_t stolen;
+    /* Times a thread parked because it had to wait for such a job. */
+    uint64_t waited;
+    /* Threads that were made to run other threads' jobs. */
+    uint64_t helpers;
+    /* User threads created. This and what follows is 0 where there are none. */
+    uint64_t created;
+    /* Times a worker switched to a thread. */
+    uint64_t switches;
+    /* Times a thread parked. */
+    uint64_t parks;
+    /* Times a worker took threads out of another's queue. */
+    uint64_t steals;
+    /* Times a worker stuck in the kernel lost its processor to another. */
+    uint64_t hand_offs;
+    /* Threads woken because a descriptor was ready. */
+    uint64_t reactor_wakes;
+    /* Times a thread was switched away from because its slice was over. */
+    uint64_t preemptions;
+    /* Times an idle worker was woken. */
+    uint64_t notifications;
+    /* Threads that live now. */
+    uint64_t live;
+    /* Workers asleep now. */
+    uint64_t asleep;
+    /* Threads that wait for a worker now. */
+    uint64_t queued;
+} heddle_counters_t;
+
+/* What the process has; in options, what the environment variable HEDDLE_MODE says (user, kernel or process),
+ * or else user threads. */
 #define HEDDLE_MODE_DEFAULT 0
 
 /* User threads, which Heddle runs on a few kernel threads, its workers. */
@@ -148,8 +232,40 @@ typedef struct heddle_wait_group_t {
 /* Kernel threads. */
 #define HEDDLE_MODE_KERNEL 2
 
+/* Tasks (heddle_task_create) run in worker processes, which heddle_start forks; threads are user threads, in
+ * each process, where these can be had. */
+#define HEDDLE_MODE_PROCESS 3
+
 /* No thread. */
 #define HEDDLE_THREAD_NONE 0
+
+/* No task. */
+#define HEDDLE_TASK_NONE 0
+
+/* It runs, or waits in a system call that is not emulated (a file, say). */
+#define HEDDLE_STATE_RUNNING 0
+
+/* It could run, and waits for a worker. User threads only. */
+#define HEDDLE_STATE_READY 1
+
+/* It waits for a word in memory to be changed: a lock, a condition, the end of a thread. `object` is its
+ * address, or -1. */
+#define HEDDLE_STATE_WAITS_FUTEX 2
+
+/* It waits for a descriptor. `object` is its number, or -1: several, or it cannot be told. */
+#define HEDDLE_STATE_WAITS_DESCRIPTOR 3
+
+/* It waits for time to pass. */
+#define HEDDLE_STATE_WAITS_TIME 4
+
+/* It waits for a signal. */
+#define HEDDLE_STATE_WAITS_SIGNAL 5
+
+/* It waits for a child process. */
+#define HEDDLE_STATE_WAITS_CHILD 6
+
+/* It waits for the end of another system call. `object` is its number, or -1. */
+#define HEDDLE_STATE_WAITS_CALL 7
 
 #ifdef __cplusplus
 extern "C" {
@@ -166,9 +282,9 @@ extern "C" {
  *
  * It does not block. Errors, with words in heddle_last_error; nothing is started then, and it may be called
  * again: EALREADY: it is started, by an earlier call or a use that needed it. EINVAL: an option,
- * HEDDLE_WORKERS or HEDDLE_MODE has a value that it may not have, as 0 workers. EBUSY: the process has other
- * threads already. ENOTSUP: the system does not allow what user threads need. E2BIG: an option that this
- * library does not know is set. */
+ * HEDDLE_WORKERS, HEDDLE_MODE or HEDDLE_PROCESSES has a value that it may not have, as 0 workers. EBUSY: the
+ * process has other threads already. ENOTSUP: the system does not allow what user threads need. E2BIG: an
+ * option that this library does not know is set. */
 int heddle_start(const struct heddle_options_t *options);
 
 /* What a new thread of this process is by default: HEDDLE_MODE_USER or HEDDLE_MODE_KERNEL. Starts the process
@@ -184,9 +300,9 @@ size_t heddle_workers(void);
 /* The library's version, as "0.1.0". That of the header is in HEDDLE_VERSION_MAJOR, _MINOR and _PATCH. */
 const char *heddle_version(void);
 
-/* The words for the last error of heddle_start or heddle_thread_create in the calling thread, in English; an
- * empty string if there was none. They stay until one of these fails again in the same thread, or the thread
- * ends. */
+/* The words for the last error of heddle_start, heddle_thread_create, heddle_task_create or heddle_task_join
+ * in the calling thread, in English; an empty string if there was none. They stay until one of these fails
+ * again in the same thread, or the thread ends. */
 const char *heddle_last_error(void);
 
 /* Makes a token and stores it in *token. If `parent` is not NULL, it is cancelled with that one, and can be
@@ -517,6 +633,155 @@ int heddle_wait_group_wait(struct heddle_wait_group_t *group);
 int heddle_wait_group_wait_within(struct heddle_wait_group_t *group,
                                   uint64_t nanoseconds,
                                   const struct heddle_token_t *token);
+
+/* Makes a channel for values of `value_size` bytes, 1 to HEDDLE_CHANNEL_VALUE_MAX, and stores it in *channel.
+ * It has room for `capacity` values and makes senders wait when it is full; HEDDLE_UNBOUNDED: for any number;
+ * 0: for none, so that a send ends when somebody has received the value.
+ *
+ * It allocates the room, but for that of values of more than 128 bytes, which allocate memory one by one; it
+ * does not block. Errors: EINVAL: a null pointer, a size that may not be. ENOMEM: there is no memory for so
+ * many. */
+int heddle_channel_create(struct heddle_channel_t **channel,
+                          size_t value_size,
+                          size_t capacity);
+
+/* Puts a copy of *value into the channel, when there is room. It looks for a moment, then parks the calling
+ * thread. What the caller did before comes before what the receiver of the value does next. Errors: EPIPE:
+ * the channel is closed. EINVAL: a null pointer. */
+int heddle_channel_send(struct heddle_channel_t *channel,
+                        const void *value);
+
+/* As heddle_channel_send, without waiting. Errors: EAGAIN: there is no room; in a channel without room, no
+ * receiver waits. EPIPE, EINVAL as there. */
+int heddle_channel_trysend(struct heddle_channel_t *channel,
+                           const void *value);
+
+/* As heddle_channel_send, for that many nanoseconds at most. Errors: ETIMEDOUT: there was no room until then.
+ * EPIPE, EINVAL as there. */
+int heddle_channel_timedsend(struct heddle_channel_t *channel,
+                             const void *value,
+                             uint64_t nanoseconds);
+
+/* As heddle_channel_send, for that many nanoseconds at most, and until `token`, which may be NULL, is
+ * cancelled. What can be sent without waiting is sent in any case. Errors: ETIMEDOUT, ECANCELED: there was no
+ * room until then. EPIPE, EINVAL as there. */
+int heddle_channel_send_within(struct heddle_channel_t *channel,
+                               const void *value,
+                               uint64_t nanoseconds,
+                               const struct heddle_token_t *token);
+
+/* Takes a value out of the channel and copies it to *value, when there is one. It looks for a moment, then
+ * parks the calling thread. Errors: EPIPE: the channel is closed and empty. EINVAL: a null pointer. */
+int heddle_channel_receive(struct heddle_channel_t *channel,
+                           void *value);
+
+/* As heddle_channel_receive, without waiting. Errors: EAGAIN: there is no value; in a channel without room,
+ * no sender waits. EPIPE, EINVAL as there. */
+int heddle_channel_tryreceive(struct heddle_channel_t *channel,
+                              void *value);
+
+/* As heddle_channel_receive, for that many nanoseconds at most. Errors: ETIMEDOUT: there was no value until
+ * then. EPIPE, EINVAL as there. */
+int heddle_channel_timedreceive(struct heddle_channel_t *channel,
+                                void *value,
+                                uint64_t nanoseconds);
+
+/* As heddle_channel_receive, for that many nanoseconds at most, and until `token`, which may be NULL, is
+ * cancelled. What is there is had in any case. Errors: ETIMEDOUT, ECANCELED: there was no value until then.
+ * EPIPE, EINVAL as there. */
+int heddle_channel_receive_within(struct heddle_channel_t *channel,
+                                  void *value,
+                                  uint64_t nanoseconds,
+                                  const struct heddle_token_t *token);
+
+/* Nothing more is sent from here on, and who waits to send is answered EPIPE; what is in the channel can be
+ * received. A send that another thread makes at the same time may come before or after it. It does not block.
+ * Errors: EALREADY: it is closed. EINVAL: a null pointer. */
+int heddle_channel_close(struct heddle_channel_t *channel);
+
+/* Whether it is closed; values may be in it. True for NULL. */
+bool heddle_channel_is_closed(const struct heddle_channel_t *channel);
+
+/* How many values are in it, at some moment. 0 for NULL. */
+size_t heddle_channel_count(const struct heddle_channel_t *channel);
+
+/* Frees it, with what is in it. No thread may use it any more. Error: EINVAL: a null pointer. */
+int heddle_channel_destroy(struct heddle_channel_t *channel);
+
+/* Runs fn(argument, result) as a task and stores it in *task: in process mode in another process, otherwise
+ * on a new thread. `mode` is HEDDLE_MODE_DEFAULT, or says which whatever the process's is. It starts the
+ * process if nothing has.
+ *
+ * What `arg` points to is copied, `arg_size` bytes of plain data: the function gets the address of the copy,
+ * aligned as by malloc, and that of `result_size` bytes for the result, all 0, which heddle_task_join copies
+ * back. Pointers in the data mean nothing in another process, but for those to functions and constants of the
+ * program. NULL stands for no bytes.
+ *
+ * The other process has what the program had when it called heddle_start; what the program changes later it
+ * does not see. A process that dies, by a signal, abort or exit, or because a C++ exception leaves `fn`,
+ * fails the tasks that it had begun and is replaced.
+ *
+ * It does not block. Errors, with words in heddle_last_error; no task is made then: EINVAL: a null pointer,
+ * not a mode. EFAULT: the function is in code that was loaded after heddle_start, which worker processes do
+ * not have. ENOTSUP: HEDDLE_MODE_PROCESS was asked for and there are no worker processes, or user threads and
+ * there are none. ENOMEM: the arena has no room for the data. EAGAIN: 65536 tasks have not been joined.
+ * Otherwise as heddle_thread_create. */
+int heddle_task_create(heddle_task_t *task,
+                       heddle_mode_t mode,
+                       void (*fn)(const void*, void*),
+                       const void *arg,
+                       size_t arg_size,
+                       size_t result_size);
+
+/* Waits until the task is over, and forgets it. What its function has left in its result is copied to
+ * *result, which may be NULL.
+ *
+ * It parks the calling thread. What the task did to the result comes before what the caller does next.
+ * Errors, with words in heddle_last_error; *result is as it was: EOWNERDEAD: the process that ran it has
+ * died; *status, unless `status` is NULL, says how, as waitpid tells it (WIFSIGNALED and so on). ECHILD: the
+ * program has lost its worker processes. The task is forgotten then too. ESRCH: there is no such task: it has
+ * been joined or detached. EINVAL: another thread joins it. */
+int heddle_task_join(heddle_task_t task,
+                     void *result,
+                     int *status);
+
+/* As heddle_task_join, for that many nanoseconds at most, and until `token`, which may be NULL, is cancelled.
+ * Errors: ETIMEDOUT, ECANCELED: it was not over until then, goes on, and may be joined again. Others as
+ * there. */
+int heddle_task_join_within(heddle_task_t task,
+                            void *result,
+                            int *status,
+                            uint64_t nanoseconds,
+                            const struct heddle_token_t *token);
+
+/* Forgets the task, which goes on; nobody hears of its result or its process's death. Errors: ESRCH: there is
+ * no such task. EINVAL: another thread joins it. */
+int heddle_task_detach(heddle_task_t task);
+
+/* Where tasks run by default: HEDDLE_MODE_PROCESS, or on threads of heddle_mode's kind. Starts the process if
+ * nothing has. */
+heddle_mode_t heddle_task_mode(void);
+
+/* How many worker processes the program has; 0 outside of process mode. */
+size_t heddle_processes(void);
+
+/* Which of the program's processes this is: 0 the first one, from 1 on the workers. A replacement has the
+ * place of the one that died. */
+size_t heddle_process_place(void);
+
+/* Calls each(info, arg) for the threads of this process: user threads, and kernel threads but for the
+ * runtime's own. Of those that come and go meanwhile some may be missing. *info is there for the time of the
+ * call.
+ *
+ * Threads are not stopped, and no lock is held while `each` runs. It allocates memory, and costs about a
+ * microsecond for each user thread that waits, and four small files for each kernel thread. Starts the
+ * process if nothing has. Error: EINVAL: a null function. */
+int heddle_threads(void (*each)(const struct heddle_thread_info_t*, void*),
+                   void *arg);
+
+/* Stores the figures so far in *counters, whose size its initialiser has set. It does not block. Starts the
+ * process if nothing has. Error: EINVAL: a null pointer, or a size that no version has. */
+int heddle_counters(struct heddle_counters_t *counters);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -76,3 +76,12 @@ pub unsafe fn with_range(f: extern "C" fn(usize, usize, *mut c_void), begin: usi
     // SAFETY: as above.
     unsafe { heddle_call_root(f as *const c_void, begin, end, argument.0 as usize) };
 }
+
+/// Calls `function(first, second)`, a function of two pointers without a result.
+///
+/// # Safety
+/// It is one, and may be called so here.
+pub unsafe fn with_two(function: *const c_void, first: *mut c_void, second: *mut c_void) {
+    // SAFETY: as above.
+    unsafe { heddle_call_root(function, first as usize, second as usize, 0) };
+}

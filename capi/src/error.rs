@@ -47,8 +47,9 @@ pub(crate) fn answer(name: &str, body: impl FnOnce() -> Outcome) -> c_int {
     }
 }
 
-/// The words for the last error of heddle_start or heddle_thread_create in the calling thread, in English; an empty
-/// string if there was none. They stay until one of these fails again in the same thread, or the thread ends.
+/// The words for the last error of heddle_start, heddle_thread_create, heddle_task_create or heddle_task_join in the
+/// calling thread, in English; an empty string if there was none. They stay until one of these fails again in the same
+/// thread, or the thread ends.
 #[unsafe(no_mangle)]
 pub extern "C" fn heddle_last_error() -> *const c_char {
     LAST.try_with(|last| last.borrow().as_ref().map_or(c"".as_ptr(), |text| text.as_ptr())).unwrap_or(c"".as_ptr())
@@ -108,4 +109,29 @@ pub(crate) unsafe fn sized<T: Copy>(pointer: *const T, least: usize, defaults: T
         }
     }
     Ok(value)
+}
+
+/// Writes a structure that begins with its own size, as the program was compiled with it: as much as it has room for;
+/// fields that we do not know become 0.
+///
+/// # Safety
+/// Null, or the structure is as long as it says; `T` is plain integers and begins with the size.
+pub(crate) unsafe fn fill<T: Copy>(pointer: *mut T, least: usize, value: T) -> Outcome {
+    if pointer.is_null() || !pointer.is_aligned() {
+        return Err(libc::EINVAL.into());
+    }
+    // SAFETY: the size comes first.
+    let size = unsafe { pointer.cast::<usize>().read() };
+    if size < least || size > 4096 {
+        return Err(Refusal::with_text(libc::EINVAL, format!("a structure of {size} bytes: use its initialiser")));
+    }
+    let head = size_of::<usize>();
+    let known = size.min(size_of::<T>());
+    let bytes = pointer.cast::<u8>();
+    // SAFETY: `size` bytes are there, of ours `known`; the size itself stays.
+    unsafe {
+        std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>().add(head), bytes.add(head), known - head);
+        bytes.add(known).write_bytes(0, size - known);
+    }
+    Ok(())
 }

@@ -10,17 +10,24 @@
 #![allow(non_camel_case_types)] // C's names
 
 mod call;
+mod channel;
 mod error;
 mod fork;
+mod handles;
 mod limit;
+mod observe;
+mod process;
 mod start;
 mod sync;
 mod thread;
 mod threads;
 
+pub use channel::*;
 pub use error::*;
 pub use fork::*;
 pub use limit::*;
+pub use observe::*;
+pub use process::*;
 pub use start::*;
 pub use sync::*;
 pub use thread::*;

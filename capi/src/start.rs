@@ -29,19 +29,24 @@ const _: () = assert!(
     "the header has the package's version"
 );
 
-/// What a thread is: one of HEDDLE_MODE_...
+/// What a thread is, and where tasks run: one of HEDDLE_MODE_...
 pub type heddle_mode_t = c_int;
 
-/// What the process has; in options, what the environment variable HEDDLE_MODE says (user or kernel), or else user
-/// threads.
+/// What the process has; in options, what the environment variable HEDDLE_MODE says (user, kernel or process), or
+/// else user threads.
 pub const HEDDLE_MODE_DEFAULT: heddle_mode_t = 0;
 /// User threads, which Heddle runs on a few kernel threads, its workers.
 pub const HEDDLE_MODE_USER: heddle_mode_t = 1;
 /// Kernel threads.
 pub const HEDDLE_MODE_KERNEL: heddle_mode_t = 2;
+/// Tasks (heddle_task_create) run in worker processes, which heddle_start forks; threads are user threads, in each
+/// process, where these can be had.
+pub const HEDDLE_MODE_PROCESS: heddle_mode_t = 3;
 
 /// As many workers as HEDDLE_WORKERS says, or else as CPUs may be used.
 pub const HEDDLE_WORKERS_DEFAULT: c_int = -1;
+/// As many worker processes as HEDDLE_PROCESSES says, or else as CPUs may be used.
+pub const HEDDLE_PROCESSES_DEFAULT: c_int = -1;
 
 /// How to start. Set it by HEDDLE_OPTIONS_INIT, then change what is to be different.
 #[repr(C)]
@@ -49,7 +54,8 @@ pub const HEDDLE_WORKERS_DEFAULT: c_int = -1;
 pub struct heddle_options_t {
     /// Size of this structure; set by the initialiser.
     pub size: usize,
-    /// How many threads run at the same time, 1 to 1024, or HEDDLE_WORKERS_DEFAULT.
+    /// How many threads run at the same time, 1 to 1024, or HEDDLE_WORKERS_DEFAULT. In process mode the worker
+    /// processes share as many among them, at least one each.
     pub workers: c_int,
     /// What threads are by default.
     pub mode: heddle_mode_t,
@@ -58,6 +64,13 @@ pub struct heddle_options_t {
     /// Stack of the threads that run other threads' fork-join jobs, in bytes, at least 16384; 0: 8 MiB. Only what is
     /// used costs memory.
     pub helper_stack: usize,
+    /// Worker processes of process mode, 1 to 200, or HEDDLE_PROCESSES_DEFAULT.
+    pub processes: c_int,
+    /// 0.
+    pub reserved: c_int,
+    /// Address space for the memory that processes share, in bytes, 1 MiB to 512 GiB; 0: 1 GiB. Only what is used
+    /// costs memory.
+    pub arena: usize,
 }
 
 pub(crate) fn read_mode(mode: heddle_mode_t) -> Result<Option<Mode>, Refusal> {
@@ -65,6 +78,7 @@ pub(crate) fn read_mode(mode: heddle_mode_t) -> Result<Option<Mode>, Refusal> {
         HEDDLE_MODE_DEFAULT => Ok(None),
         HEDDLE_MODE_USER => Ok(Some(Mode::User)),
         HEDDLE_MODE_KERNEL => Ok(Some(Mode::Kernel)),
+        HEDDLE_MODE_PROCESS => Ok(Some(Mode::Process)),
         other => Err(Refusal::with_text(libc::EINVAL, format!("{other} is not a mode"))),
     }
 }
@@ -79,8 +93,8 @@ pub(crate) fn read_mode(mode: heddle_mode_t) -> Result<Option<Mode>, Refusal> {
 /// helper_stack counts.
 ///
 /// It does not block. Errors, with words in heddle_last_error; nothing is started then, and it may be called again:
-/// EALREADY: it is started, by an earlier call or a use that needed it. EINVAL: an option, HEDDLE_WORKERS or
-/// HEDDLE_MODE has a value that it may not have, as 0 workers. EBUSY: the process has other threads already. ENOTSUP:
+/// EALREADY: it is started, by an earlier call or a use that needed it. EINVAL: an option, HEDDLE_WORKERS,
+/// HEDDLE_MODE or HEDDLE_PROCESSES has a value that it may not have, as 0 workers. EBUSY: the process has other threads already. ENOTSUP:
 /// the system does not allow what user threads need. E2BIG: an option that this library does not know is set.
 ///
 /// # Safety
@@ -94,6 +108,9 @@ pub unsafe extern "C" fn heddle_start(options: *const heddle_options_t) -> c_int
             mode: HEDDLE_MODE_DEFAULT,
             slice_ms: 0,
             helper_stack: 0,
+            processes: HEDDLE_PROCESSES_DEFAULT,
+            reserved: 0,
+            arena: 0,
         };
         // SAFETY: the caller's.
         let asked = unsafe { sized(options, size_of::<heddle_options_t>(), defaults)? };
@@ -107,6 +124,17 @@ fn start(asked: heddle_options_t) -> Outcome {
         let workers = usize::try_from(asked.workers)
             .map_err(|_| Refusal::with_text(libc::EINVAL, StartError::Workers(asked.workers as u32 as usize)))?;
         options = options.workers(workers);
+    }
+    if asked.processes != HEDDLE_PROCESSES_DEFAULT {
+        let processes = usize::try_from(asked.processes)
+            .map_err(|_| Refusal::with_text(libc::EINVAL, StartError::Processes(asked.processes as u32 as usize)))?;
+        options = options.processes(processes);
+    }
+    if asked.reserved != 0 {
+        return Err(Refusal::with_text(libc::E2BIG, "this libheddle is older than the program's heddle.h"));
+    }
+    if asked.arena != 0 {
+        options = options.arena(asked.arena);
     }
     if let Some(mode) = read_mode(asked.mode)? {
         options = options.mode(mode);
@@ -128,10 +156,11 @@ fn start(asked: heddle_options_t) -> Outcome {
     })
 }
 
-fn write_mode(mode: Mode) -> heddle_mode_t {
+pub(crate) fn write_mode(mode: Mode) -> heddle_mode_t {
     match mode {
         Mode::User => HEDDLE_MODE_USER,
         Mode::Kernel => HEDDLE_MODE_KERNEL,
+        Mode::Process => HEDDLE_MODE_PROCESS,
         _ => HEDDLE_MODE_DEFAULT,
     }
 }

@@ -32,7 +32,8 @@ pub struct heddle_attr_t {
     pub name: *const c_char,
     /// Its stack in bytes, at least 16384; 0: 2 MiB. Only what is used costs memory.
     pub stack_size: usize,
-    /// What it is to be; HEDDLE_MODE_DEFAULT: what the process has.
+    /// What it is to be; HEDDLE_MODE_DEFAULT: what the process has. Not HEDDLE_MODE_PROCESS: a thread is in its
+    /// process; tasks (heddle_task_create) run in others.
     pub mode: heddle_mode_t,
     /// A nice value, -20 (preferred) to 19, or HEDDLE_PRIORITY_INHERITED. A kernel thread gets it from the kernel,
     /// which asks for a privilege below the process's own; a user thread is told it, and it changes nothing about
@@ -122,15 +123,19 @@ fn create(
     });
     made.map_err(|why| {
         threads::give_back(id, record);
-        let code = match &why {
-            SpawnError::Stack(_) | SpawnError::Name(_) => libc::EINVAL,
-            SpawnError::NoUserThreads => libc::ENOTSUP,
-            SpawnError::System(e) | SpawnError::Priority(_, e) => e.raw_os_error().unwrap_or(libc::EAGAIN),
-            _ => libc::EAGAIN,
-        };
-        Refusal::with_text(code, why)
+        Refusal::with_text(code_of(&why), why)
     })?;
     Ok(id)
+}
+
+/// The errno value for why there is no thread.
+pub(crate) fn code_of(why: &SpawnError) -> c_int {
+    match why {
+        SpawnError::Stack(_) | SpawnError::Name(_) | SpawnError::Process => libc::EINVAL,
+        SpawnError::NoUserThreads => libc::ENOTSUP,
+        SpawnError::System(e) | SpawnError::Priority(_, e) => e.raw_os_error().unwrap_or(libc::EAGAIN),
+        _ => libc::EAGAIN,
+    }
 }
 
 /// The thread's function has returned: a record that nobody will join is free.

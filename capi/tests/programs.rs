@@ -116,7 +116,7 @@ fn check_output(program: &Path, expected: &str) {
     }
 }
 
-const C: [(&str, &str); 7] = [
+const C: [(&str, &str); 9] = [
     ("examples/hello.c", "1 squared is 1\n2 squared is 4\n3 squared is 9\n4 squared is 16\nshuttle is detached\n"),
     (
         "examples/fib.c",
@@ -127,6 +127,8 @@ const C: [(&str, &str); 7] = [
     ("tests/programs/limits.c", "11 kinds of waits\n"),
     ("tests/programs/sync.c", "300 rounds by 6 threads\n"),
     ("tests/programs/modes.c", "MODE mode, 3 workers\n"),
+    ("tests/programs/channels.c", "12 sizes\n"),
+    ("tests/programs/observe.c", "seen\n"),
 ];
 const EXCEPTIONS: (&str, &str) =
     ("examples/exceptions.cpp", "caught 40, odd 4, unwound 360, alive 0\nrefused: deadlock\n");
@@ -154,6 +156,29 @@ fn cpp_programs() {
         for standard in ["c++11", "c++17"] {
             check_output(&compile(compiler, standard, source, &Link::Shared), expected);
         }
+    }
+}
+
+/// In threads and in worker processes, from the shared library, and from the archive, whose code is the program's own.
+#[test]
+fn tasks() {
+    for link in [Link::Shared, Link::Static] {
+        let in_c = compile("gcc", "c11", "tests/programs/tasks.c", &link);
+        let in_cpp = compile("g++", "c++11", "tests/programs/typed.cpp", &link);
+        for (mode, workers) in [("user", 2), ("kernel", 2), ("process", 1), ("process", 2), ("process", 4)] {
+            let place = if mode == "process" { "processes" } else { "threads" };
+            let output = text(&run(&mut start(&in_c, mode, workers, &[])));
+            assert_eq!(output, format!("200 tasks in {place}\n"), "{mode} mode, {workers} workers");
+            assert_eq!(
+                text(&run(&mut start(&in_cpp, mode, workers, &[]))),
+                "typed\n",
+                "{mode} mode, {workers} workers"
+            );
+        }
+    }
+    for compiler in compilers(&["clang", "clang++"]) {
+        let (standard, source) = if compiler == "clang" { ("c99", "tasks.c") } else { ("c++17", "typed.cpp") };
+        compile(compiler, standard, &format!("tests/programs/{source}"), &Link::Shared);
     }
 }
 
@@ -226,6 +251,7 @@ fn header_and_pkg_config() {
         ("wait_group", "WAIT_GROUP_INIT"),
         ("attr", "ATTR_INIT"),
         ("options", "OPTIONS_INIT"),
+        ("counters", "COUNTERS_INIT"),
     ] {
         let _ = writeln!(source, "static heddle_{kind}_t a_{kind} = HEDDLE_{init}; (void)a_{kind};");
     }
