@@ -123,6 +123,8 @@ impl Rival {
 
 pub const KERNELS: &[&Kernel] = &[
     &crate::fib::KERNEL,
+    &crate::scopes::KERNEL,
+    &crate::spawns::KERNEL,
     &crate::fib_threads::KERNEL,
     &crate::create::KERNEL,
     &crate::yields::KERNEL,
