@@ -44,7 +44,6 @@ use std::fmt;
 use std::marker::PhantomData;
 #[cfg(not(loom))]
 use std::sync::Arc;
-use std::time::Duration;
 
 #[cfg(loom)]
 use loom::sync::Arc;
@@ -193,11 +192,6 @@ impl<T> Sender<T> {
         })
     }
 
-    /// Sends, waiting for room for as long as that.
-    pub fn send_for(&self, value: T, most: Duration) -> Result<(), SendUntilError<T>> {
-        self.send_until(value, most)
-    }
-
     fn send_by(&self, value: T, limit: &Limit<'_>) -> Result<(), (T, Option<WaitError>)> {
         match &self.flavor {
             // SAFETY: this handle is one, and its thread is here.
@@ -269,11 +263,6 @@ impl<T> Receiver<T> {
                 Some(WaitError::Cancelled) => RecvUntilError::Cancelled,
             }),
         })
-    }
-
-    /// Receives, waiting for a value for as long as that.
-    pub fn recv_for(&self, most: Duration) -> Result<T, RecvUntilError> {
-        self.recv_until(most)
     }
 
     fn recv_by(&self, limit: &Limit<'_>) -> Result<T, Option<WaitError>> {

@@ -8,7 +8,6 @@ use std::error::Error;
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
 
 use super::arena::ArenaFull;
 use super::vec::ArenaVec;
@@ -74,7 +73,7 @@ unsafe impl<T: Shareable> Shareable for Ring<T> {}
 ///
 /// It is closed by [`Channel::close`] only: whether a dead process had handles is not known, so their number decides
 /// nothing. A thread that waits for values from a process that may die should close the channel, or let it be closed by
-/// whoever joins that process's task, or wait with [`Channel::recv_for`].
+/// whoever joins that process's task, or wait with [`Channel::recv_until`].
 ///
 /// ```
 /// use heddle::process::Channel;
@@ -218,11 +217,6 @@ impl<T: Shareable> Channel<T> {
         self.send_within(value, &limit.into())
     }
 
-    /// Sends a value; waits for room for as long as that.
-    pub fn send_for(&self, value: T, most: Duration) -> Result<(), SendUntilError<T>> {
-        self.send_within(value, &most.into())
-    }
-
     fn send_within(&self, mut value: T, limit: &Limit<'_>) -> Result<(), SendUntilError<T>> {
         let mut result = Ok(());
         loop {
@@ -277,11 +271,6 @@ impl<T: Shareable> Channel<T> {
     /// Takes the first value; waits for one until the limit: a time, a token, or both.
     pub fn recv_until<'l>(&self, limit: impl Into<Limit<'l>>) -> Result<T, RecvUntilError> {
         self.recv_within(&limit.into())
-    }
-
-    /// Takes the first value; waits for one for as long as that.
-    pub fn recv_for(&self, most: Duration) -> Result<T, RecvUntilError> {
-        self.recv_within(&most.into())
     }
 
     fn recv_within(&self, limit: &Limit<'_>) -> Result<T, RecvUntilError> {

@@ -5,7 +5,6 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use super::Shareable;
 use super::wait::{self, System};
@@ -67,11 +66,6 @@ impl<T> Mutex<T> {
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let abandoned = self.word.try_lock(&System)?;
         Some(MutexGuard { mutex: self, abandoned, not_send: PhantomData })
-    }
-
-    /// Waits until nobody else holds it, for as long as that.
-    pub fn lock_for(&self, most: Duration) -> Option<MutexGuard<'_, T>> {
-        self.lock_until(most).ok()
     }
 
     /// The value: nobody else can have it.
@@ -163,12 +157,6 @@ impl Condvar {
             guard = self.wait(guard);
         }
         guard
-    }
-
-    /// Waits for as long as that; false: the time has passed.
-    pub fn wait_for<'a, T>(&self, guard: MutexGuard<'a, T>, most: Duration) -> (MutexGuard<'a, T>, bool) {
-        let (guard, result) = self.wait_until(guard, most);
-        (guard, result.is_ok())
     }
 
     /// As [`wait`](Self::wait), but until the limit at most. The mutex is taken again in any case, and waiting for it has no

@@ -1,7 +1,5 @@
 //! A condition variable: a word that changes with each notification.
 
-use std::time::Duration;
-
 use super::mutex::{Mutex, MutexGuard};
 use crate::cancel::{Limit, Token, WaitError};
 use crate::futex;
@@ -41,12 +39,6 @@ impl Condvar {
             guard = self.wait(guard);
         }
         guard
-    }
-
-    /// Waits for as long as that; false: the time has passed.
-    pub fn wait_for<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>, most: Duration) -> (MutexGuard<'a, T>, bool) {
-        let (guard, result) = self.wait_until(guard, most);
-        (guard, result.is_ok())
     }
 
     /// As [`wait`](Self::wait), but until the limit at most. The mutex is taken again in any case, and waiting for it has no

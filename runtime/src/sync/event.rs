@@ -1,7 +1,6 @@
 //! An event: something that happens once, until it is reset.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use crate::cancel::{Limit, WaitError};
 use crate::futex;
@@ -47,11 +46,6 @@ impl Event {
     pub fn wait(&self) {
         // Without a limit it ends with the event.
         let _ = self.wait_within(&Limit::NEVER);
-    }
-
-    /// Waits for as long as that; whether it has happened.
-    pub fn wait_for(&self, most: Duration) -> bool {
-        self.wait_until(most).is_ok()
     }
 
     /// Waits until it has happened, or until the limit.

@@ -4,7 +4,6 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::time::Duration;
 
 use crate::cancel::{Limit, WaitError};
 use crate::futex;
@@ -78,11 +77,6 @@ impl<T: ?Sized> Mutex<T> {
         // Acquire: as in `lock`. pairs: mutex.word
         let got = self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok();
         got.then(|| self.guard())
-    }
-
-    /// Waits until nobody else holds it, for as long as that.
-    pub fn lock_for(&self, most: Duration) -> Option<MutexGuard<'_, T>> {
-        self.lock_until(most).ok()
     }
 
     /// A guard for a lock whose guard was forgotten: for interfaces that lock and unlock by separate calls.

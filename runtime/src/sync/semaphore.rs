@@ -1,7 +1,5 @@
 //! A counting semaphore: what is left, and how many wait.
 
-use std::time::Duration;
-
 use crate::cancel::{Limit, WaitError};
 use crate::futex;
 use crate::prim::{AtomicU32, Ordering, fence_after_rmw, relax};
@@ -46,11 +44,6 @@ impl Semaphore {
     pub fn acquire(&self) {
         // Without a limit it ends with the permit.
         let _ = self.acquire_within(&Limit::NEVER);
-    }
-
-    /// Waits for a permit for as long as that; whether it was had.
-    pub fn acquire_for(&self, most: Duration) -> bool {
-        self.acquire_until(most).is_ok()
     }
 
     /// Waits for a permit and takes it, or until the limit.

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use heddle::cancel::WaitError;
 use heddle::channel::{RecvError, RecvUntilError, SendUntilError, TryRecvError, TrySendError};
 use heddle::process::{
     ArenaArc, ArenaBox, ArenaFull, ArenaString, ArenaVec, Channel, ChannelError, Condvar, Mutex, TaskError, usage,
@@ -57,11 +58,11 @@ fn values_in_the_arena() {
     assert_eq!(usage().used, before);
 
     #[repr(align(256))]
-    struct Aligned(#[allow(dead_code)] u8);
+    struct Aligned(u8);
     // SAFETY: plain data.
     unsafe impl heddle::process::Shareable for Aligned {}
     let boxes: Vec<_> = (0..50).map(|n| ArenaBox::new(Aligned(n))).collect();
-    assert!(boxes.iter().all(|aligned| (&raw const **aligned).addr() % 256 == 0));
+    assert!((0..50).zip(&boxes).all(|(n, aligned)| aligned.0 == n && (&raw const **aligned).addr() % 256 == 0));
     let large = ArenaVec::<u8>::with_capacity(3 << 20);
     assert!(large.capacity() >= 3 << 20);
 }
@@ -148,7 +149,7 @@ fn a_lock_for_all() {
     assert_eq!(*sum.lock(), (22_000, 22_000));
 
     let guard = sum.lock();
-    assert!(sum.try_lock().is_none() && sum.lock_for(Duration::from_millis(20)).is_none());
+    assert!(sum.try_lock().is_none() && sum.lock_until(Duration::from_millis(20)).is_err());
     let tried = task(|sum: ArenaArc<Mutex<(u64, u64)>>| sum.try_lock().is_none() && sum.is_locked(), sum.clone());
     assert!(tried.join().unwrap());
     drop(guard);
@@ -161,7 +162,7 @@ fn a_lock_for_all() {
         sum.clone(),
     );
     assert!(matches!(panics.join(), Err(TaskError::Panicked(_))));
-    assert!(!sum.lock_for(Duration::from_secs(10)).expect("it is free").was_abandoned());
+    assert!(!sum.lock_until(Duration::from_secs(10)).expect("it is free").was_abandoned());
 }
 
 fn conditions() {
@@ -175,20 +176,20 @@ fn conditions() {
     };
     let handles: Vec<_> = (0..3).map(|mine| task(play, (turn.clone(), mine))).collect();
     handles.into_iter().for_each(|handle| handle.join().unwrap());
-    let (guard, in_time) = turn.1.wait_for(turn.0.lock(), Duration::from_millis(20));
-    assert_eq!((*guard, in_time), (150, false));
+    let (guard, result) = turn.1.wait_until(turn.0.lock(), Duration::from_millis(20));
+    assert_eq!((*guard, result), (150, Err(WaitError::TimedOut)));
 }
 
 fn channels() {
     assert_eq!(Channel::<u8>::try_new(0).unwrap_err(), ChannelError::Capacity(0));
     let (numbers, sums) = (Channel::<u64>::new(3), Channel::<u64>::new(10));
     assert_eq!(numbers.try_recv(), Err(TryRecvError::Empty));
-    assert_eq!(numbers.recv_for(Duration::from_millis(10)), Err(RecvUntilError::TimedOut));
+    assert_eq!(numbers.recv_until(Duration::from_millis(10)), Err(RecvUntilError::TimedOut));
     for n in 0..3 {
         numbers.try_send(n).unwrap();
     }
     assert_eq!(numbers.try_send(3), Err(TrySendError::Full(3)));
-    assert_eq!(numbers.send_for(4, Duration::from_millis(10)), Err(SendUntilError::TimedOut(4)));
+    assert_eq!(numbers.send_until(4, Duration::from_millis(10)), Err(SendUntilError::TimedOut(4)));
     assert_eq!((numbers.len(), numbers.capacity(), numbers.is_empty()), (3, 3, false));
     assert_eq!((0..3).map(|_| numbers.recv().unwrap()).collect::<Vec<_>>(), [0, 1, 2]);
 

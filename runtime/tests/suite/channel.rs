@@ -118,7 +118,7 @@ fn channel_deadlines() {
     let most = Duration::from_millis(5);
     for (sender, receiver) in kinds::<u32>() {
         let start = Instant::now();
-        assert_eq!(receiver.recv_for(most), Err(RecvUntilError::TimedOut));
+        assert_eq!(receiver.recv_until(most), Err(RecvUntilError::TimedOut));
         assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
         assert!(start.elapsed() >= most);
         let Some(room) = sender.capacity() else { continue };
@@ -128,10 +128,10 @@ fn channel_deadlines() {
         assert!(matches!(sender.send_until(9, start + most), Err(SendUntilError::TimedOut(9))));
         assert!(start.elapsed() >= most);
         assert_eq!((receiver.len(), receiver.try_iter().count()), (room, room));
-        let thread = thread(0, move || sender.send_for(5, Duration::from_secs(30)));
-        assert_eq!(receiver.recv_for(Duration::from_secs(30)), Ok(5));
+        let thread = thread(0, move || sender.send_until(5, Duration::from_secs(30)));
+        assert_eq!(receiver.recv_until(Duration::from_secs(30)), Ok(5));
         thread.join().unwrap().unwrap();
-        assert_eq!(receiver.recv_for(Duration::from_secs(30)), Err(RecvUntilError::Disconnected));
+        assert_eq!(receiver.recv_until(Duration::from_secs(30)), Err(RecvUntilError::Disconnected));
     }
 }
 

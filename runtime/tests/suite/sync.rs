@@ -68,10 +68,10 @@ fn mutex_in_time() {
     let mutex = Mutex::new(());
     let held = mutex.lock();
     let start = Instant::now();
-    assert!(mutex.lock_for(Duration::from_millis(5)).is_none());
+    assert!(mutex.lock_until(Duration::from_millis(5)).is_err());
     assert!(start.elapsed() >= Duration::from_millis(5));
     drop(held);
-    assert!(mutex.lock_for(Duration::from_secs(1)).is_some());
+    assert!(mutex.lock_until(Duration::from_secs(1)).is_ok());
     assert!(mutex.try_lock().is_some());
 }
 
@@ -86,7 +86,7 @@ fn mutex_after_a_panic() {
     let mutex = Mutex::new(1);
     quietly(std::panic::AssertUnwindSafe(|| {
         *mutex.lock() = 2;
-        let _held = mutex.lock_for(Duration::ZERO);
+        let _held = mutex.lock_until(Duration::ZERO);
         panic!("while it is held");
     }));
     assert_eq!(*mutex.lock(), 2);
@@ -111,9 +111,9 @@ fn condition_in_time() {
     let (mutex, changed) = (Mutex::new(()), Condvar::new());
     let start = Instant::now();
     let mut held = mutex.lock();
-    let mut in_time = true;
-    while in_time {
-        (held, in_time) = changed.wait_for(held, Duration::from_millis(5));
+    let mut result = Ok(());
+    while result.is_ok() {
+        (held, result) = changed.wait_until(held, Duration::from_millis(5));
     }
     drop(held);
     assert!(start.elapsed() >= Duration::from_millis(5));
@@ -188,9 +188,9 @@ fn semaphore() {
 fn semaphore_in_time() {
     let semaphore = Semaphore::new(0);
     assert!(!semaphore.try_acquire());
-    assert!(!semaphore.acquire_for(Duration::from_millis(2)));
+    assert!(semaphore.acquire_until(Duration::from_millis(2)).is_err());
     semaphore.release_many(2);
-    assert!(semaphore.acquire_for(Duration::from_millis(2)));
+    assert!(semaphore.acquire_until(Duration::from_millis(2)).is_ok());
     assert!(semaphore.try_acquire());
     assert!(!semaphore.try_acquire());
 }
@@ -291,9 +291,9 @@ fn event() {
     assert!(events[THREADS as usize].is_set());
     events[0].reset();
     assert!(!events[0].is_set());
-    assert!(!events[0].wait_for(Duration::from_millis(2)));
+    assert!(events[0].wait_until(Duration::from_millis(2)).is_err());
     events[0].set();
-    assert!(events[0].wait_for(Duration::ZERO));
+    assert!(events[0].wait_until(Duration::ZERO).is_ok());
 }
 
 fn wait_group() {
