@@ -73,7 +73,7 @@ pub use self::{
     boxes::{ArenaArc, ArenaBox},
     channel::{Channel, ChannelError},
     lock::{Condvar, Mutex, MutexGuard},
-    shareable::Shareable,
+    shareable::{Shareable, check_shareable},
     state::{count, has_code, pids, place, task_mode},
     task::{TaskError, TaskHandle, task, task_on},
     vec::{ArenaString, ArenaVec, IntoIter},

@@ -37,6 +37,10 @@ use std::time::Duration;
 )]
 pub unsafe trait Shareable: Send + 'static {}
 
+/// For [`shareable!`](crate::shareable).
+#[doc(hidden)]
+pub const fn check_shareable<T: Shareable>() {}
+
 macro_rules! plain {
     ($($type:ty)*) => { $(
         // SAFETY: its bits are all there is.
@@ -129,10 +133,6 @@ macro_rules! shareable {
     (@checked $name:ident [$($type:ty)*]) => {
         // SAFETY: it has no parts but these, and they are checked below.
         unsafe impl $crate::process::Shareable for $name {}
-        const _: () = {
-            #[allow(dead_code)]
-            const fn checked<T: $crate::process::Shareable>() {}
-            $( checked::<$type>(); )*
-        };
+        const _: () = { $( $crate::process::check_shareable::<$type>(); )* };
     };
 }
