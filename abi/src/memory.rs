@@ -80,6 +80,11 @@ fn remove_shared(start: usize, end: usize) {
     }
 }
 
+/// Remembers what the program had mapped before it was taken over.
+pub fn note_mapped(start: usize, end: usize) {
+    add_shared(start, end);
+}
+
 /// Remembers a System V shared memory segment attached at `start`.
 pub fn note_attached(start: usize) {
     // The size is not told; a segment's mapping ends where the next begins. Take the largest the kernel would allow.

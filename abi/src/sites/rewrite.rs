@@ -8,6 +8,7 @@ use super::maps::{Mapping, Maps};
 use super::registry::{Registry, hold};
 use super::stub::{self, Chunk};
 use super::{Entries, Error};
+use crate::memory;
 use alloc::vec::Vec;
 use core::ops::Range;
 use heddle_core::sys;
@@ -308,6 +309,10 @@ pub unsafe fn rewrite_all(entries: Entries, skip: Range<usize>) -> Result<(), Er
         }
     }
     result?;
+    // Those that were shared before their `mmap` could be seen.
+    for m in maps.list.iter().filter(|m| !m.private && !is_kernels(maps.path(m))) {
+        memory::note_mapped(m.range.start, m.range.end);
+    }
     // The kernel's own shared object asks the kernel for what it does not know, such as a thread's CPU time. It may be
     // sealed; then that stays as it is.
     for m in maps.list.iter().filter(|m| maps.path(m) == b"[vdso]" && m.prot & (READ | EXEC) == READ | EXEC) {
