@@ -421,7 +421,8 @@ int heddle_scope(void (*body)(struct heddle_scope_t*, void*),
 
 /* Adds the job fn(arg) to a scope: it runs some time before heddle_scope returns, on this thread or another;
  * never inside this call. It may be called by the scope's body and its jobs, while the scope is there. It
- * allocates memory, and does not block. Error: EINVAL: a null pointer. */
+ * does not block, and allocates memory only when 1000 jobs of the calling thread wait. Error: EINVAL: a null
+ * pointer. */
 int heddle_scope_spawn(struct heddle_scope_t *scope,
                        void (*fn)(void*),
                        void *arg);

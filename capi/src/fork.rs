@@ -64,8 +64,8 @@ pub unsafe extern "C" fn heddle_scope(
 }
 
 /// Adds the job fn(arg) to a scope: it runs some time before heddle_scope returns, on this thread or another; never
-/// inside this call. It may be called by the scope's body and its jobs, while the scope is there. It allocates
-/// memory, and does not block. Error: EINVAL: a null pointer.
+/// inside this call. It may be called by the scope's body and its jobs, while the scope is there. It does not
+/// block, and allocates memory only when 1000 jobs of the calling thread wait. Error: EINVAL: a null pointer.
 ///
 /// # Safety
 /// The scope is there; `fn(arg)` may run on another thread.

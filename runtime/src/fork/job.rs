@@ -9,7 +9,7 @@
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 
-use crate::prim::{AtomicU32, Ordering};
+use crate::prim::{AtomicU32, AtomicUsize, Ordering};
 
 use super::lane::Lane;
 
@@ -98,5 +98,54 @@ impl Job {
         };
         // Release: the waiter is written. Acquire: all that the job did is visible. pairs: job.done
         word.compare_exchange(PENDING, WAITED_FOR, Ordering::Release, Ordering::Acquire).is_ok()
+    }
+}
+
+/// The part of a scope's job that all have; the first field of each.
+///
+/// A scope counts the jobs that it has to wait for: those that other threads than its own add, from the start, and those of its
+/// own thread when they are stolen. What its own thread adds and runs costs no locked instruction.
+#[repr(C)]
+pub struct Scoped {
+    pub job: Job,
+    /// The scope's count, which also names the scope.
+    count: *const AtomicUsize,
+    /// It is among those. Written by the thief, under the lane's lock.
+    is_counted: UnsafeCell<bool>,
+    /// It is in a place of a lane's, not in a box.
+    pub in_room: bool,
+}
+
+impl Scoped {
+    pub fn new(run: unsafe fn(*const Job), count: *const AtomicUsize, is_counted: bool, in_room: bool) -> Self {
+        Self { job: Job::new(run), count, is_counted: UnsafeCell::new(is_counted), in_room }
+    }
+
+    /// Names the scope.
+    pub fn scope(&self) -> usize {
+        self.count as usize
+    }
+
+    /// It is stolen: the scope has to wait for it.
+    ///
+    /// # Safety
+    /// The caller has taken the job and holds the lane's lock.
+    pub unsafe fn count(job: *const Self) {
+        // SAFETY: the caller's; the scope waits for its jobs.
+        unsafe {
+            if !*(*job).is_counted.get() {
+                *(*job).is_counted.get() = true;
+                (*(*job).count).fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Whether the scope waits for it.
+    ///
+    /// # Safety
+    /// The caller has taken the job.
+    pub unsafe fn is_counted(job: *const Self) -> bool {
+        // SAFETY: the caller's.
+        unsafe { *(*job).is_counted.get() }
     }
 }

@@ -24,9 +24,8 @@
 //! and makes room for the next one, under the lock. Others set `limit` to 0 to be noticed at the owner's next push: that one
 //! comparison is all that a push pays for both. `pool.rs` has the protocol, and the argument that nothing is overlooked.
 //!
-//! **The queue.** Jobs of scopes stay when the function that made them returns, so they are no stack. They are boxed anyway:
-//! they lie in a queue under the lock, the owner's end the back. Each knows how high the stack was, so that a thief can take what
-//! is older.
+//! **The queue.** Jobs of scopes stay when the function that made them returns, so they are no stack: [`queue`](super::queue) says
+//! where they lie, [`room`](super::room) in whose memory.
 //!
 //! Lanes are never freed: a thread that ends leaves its lane, with whatever is in it, for the next thread, and for thieves.
 //!
@@ -34,13 +33,12 @@
 //! The owner's methods are `unsafe`: called by the thread that holds the lane. Slots hold addresses of jobs, which their
 //! makers keep until they are done or taken back.
 
-use std::cell::UnsafeCell;
-use std::collections::VecDeque;
-
 use crate::futex;
 use crate::prim::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, heavy_fence, light_fence, own, relax, yield_cpu};
 
-use super::job::Job;
+use super::job::{Job, Scoped};
+use super::queue::{Queue, Taken};
+use super::room::Rooms;
 
 /// Slots of a new lane.
 const SLOTS: usize = if cfg!(loom) { 2 } else { 256 };
@@ -67,18 +65,10 @@ pub struct Lane {
     pub(super) next: AtomicPtr<Lane>,
     /// How many slots there are; changed by the owner.
     room: AtomicUsize,
-    /// Jobs of scopes; under the lock.
-    queue: UnsafeCell<VecDeque<Scoped>>,
-    /// The number of the job at the front of the queue, and of the next at its back: to be read without the lock. Jobs are
-    /// numbered anew when one between is taken.
-    front: AtomicUsize,
-    back: AtomicUsize,
-}
-
-struct Scoped {
-    job: *const Job,
-    /// How high the stack was.
-    height: usize,
+    /// Jobs of scopes.
+    queue: Queue,
+    /// Their memory.
+    pub(super) rooms: Rooms,
 }
 
 /// What a lane holds, as one look tells.
@@ -114,9 +104,8 @@ impl Lane {
             taken: AtomicU32::new(1),
             next: AtomicPtr::new(std::ptr::null_mut()),
             room: AtomicUsize::new(SLOTS),
-            queue: UnsafeCell::new(VecDeque::new()),
-            front: AtomicUsize::new(0),
-            back: AtomicUsize::new(0),
+            queue: Queue::new(),
+            rooms: Rooms::new(),
         }
     }
 
@@ -132,12 +121,8 @@ impl Lane {
 
     /// What there is.
     pub fn look(&self) -> Look {
-        Look {
-            head: self.head.load(Ordering::Relaxed),
-            tail: self.tail.load(Ordering::Relaxed),
-            front: self.front.load(Ordering::Relaxed),
-            back: self.back.load(Ordering::Relaxed),
-        }
+        let (front, back) = self.queue.look();
+        Look { head: self.head.load(Ordering::Relaxed), tail: self.tail.load(Ordering::Relaxed), front, back }
     }
 
     /// Whether a thief would find nothing; to be believed by the owner only.
@@ -224,9 +209,8 @@ impl Lane {
         let h = self.head.load(Ordering::Relaxed);
         // SAFETY: we hold the lock.
         let job = unsafe {
-            let is_older = (*self.queue.get()).front().is_some_and(|scoped| scoped.height <= h);
-            let from_stack = if is_older { None } else { self.steal_from_stack(h) };
-            from_stack.or_else(|| self.take_front())
+            let from_stack = if self.queue.is_older(h) { None } else { self.steal_from_stack(h) };
+            from_stack.or_else(|| self.queue.steal())
         };
         self.release();
         job
@@ -276,54 +260,56 @@ impl Lane {
         drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(old, room)) });
     }
 
-    /// The oldest job of a scope.
-    ///
-    /// # Safety
-    /// The caller holds the lock.
-    unsafe fn take_front(&self) -> Option<*const Job> {
-        // SAFETY: only who holds the lock reaches the queue.
-        let scoped = unsafe { &mut *self.queue.get() }.pop_front()?;
-        self.front.store(self.front.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        Some(scoped.job)
-    }
-
-    /// The number that the next job of a scope gets.
+    /// The place in the queue that the next job of a scope gets.
     #[cfg(not(loom))]
     pub fn back(&self) -> usize {
-        self.back.load(Ordering::Relaxed)
+        self.queue.back()
     }
 
     /// Adds a scope's job to the queue. The caller then asks [`Lane::is_attended`].
     ///
     /// # Safety
     /// The owner; the job lives until it has run.
-    pub unsafe fn add(&self, job: *const Job) {
-        let height = self.tail.load(Ordering::Relaxed);
-        self.acquire();
-        // SAFETY: only who holds the lock reaches the queue.
-        unsafe { &mut *self.queue.get() }.push_back(Scoped { job, height });
-        self.back.store(self.back.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        self.release();
+    #[inline]
+    pub unsafe fn add(&self, job: *const Scoped) {
+        // SAFETY: the caller's; there is room after it has been made.
+        unsafe {
+            if self.queue.is_full() {
+                self.acquire();
+                self.queue.grow();
+                self.release();
+            }
+            self.queue.add(job, (*job).scope(), own(&self.tail));
+        }
     }
 
-    /// Takes the newest of the scopes' jobs with the number `base` or a higher one for which `wanted` holds.
+    /// Takes the newest of the scopes' jobs in the place `base` or a higher one: one of that scope, or any if `scope` is `None`.
+    ///
+    /// After `None` the caller knows of all jobs of that scope that were stolen from its lane.
     ///
     /// # Safety
     /// The owner.
-    pub unsafe fn take_newest(&self, base: usize, wanted: impl Fn(*const Job) -> bool) -> Option<*const Job> {
-        if self.back.load(Ordering::Relaxed) <= base {
-            return None;
+    #[inline]
+    pub unsafe fn take_newest(&self, base: usize, scope: Option<usize>) -> Option<*const Job> {
+        // SAFETY: the caller's.
+        match unsafe { self.queue.take(base, scope) } {
+            Taken::Job(job) => Some(job),
+            Taken::Nothing => None,
+            Taken::Unsure(at, job) => {
+                self.acquire();
+                // SAFETY: as above; we hold the lock.
+                let is_left = unsafe { self.queue.was_left(at) };
+                self.release();
+                is_left.then_some(job)
+            }
+            Taken::Between => {
+                self.acquire();
+                // SAFETY: as above.
+                let job = unsafe { self.queue.take_between(base, scope.unwrap_or_default()) };
+                self.release();
+                job
+            }
         }
-        self.acquire();
-        let front = self.front.load(Ordering::Relaxed);
-        // SAFETY: only who holds the lock reaches the queue.
-        let queue = unsafe { &mut *self.queue.get() };
-        let from = base.saturating_sub(front).min(queue.len());
-        let found = queue.range(from..).rposition(|scoped| wanted(scoped.job));
-        let job = found.and_then(|at| queue.remove(from + at)).map(|scoped| scoped.job);
-        self.back.store(front + queue.len(), Ordering::Relaxed);
-        self.release();
-        job
     }
 
     fn try_acquire(&self) -> bool {

@@ -7,6 +7,8 @@ mod job;
 mod lane;
 #[cfg(all(loom, test))]
 mod models;
+mod queue;
+mod room;
 
 #[cfg(not(loom))]
 mod join;

@@ -297,7 +297,7 @@ fn help() {
             unsafe { ((*job).run)(job) };
             // What it left in our lane belongs to scopes of others.
             // SAFETY: our lane; jobs of scopes live until they have run.
-            while let Some(job) = unsafe { lane.take_newest(0, |_| true) } {
+            while let Some(job) = unsafe { lane.take_newest(0, None) } {
                 // SAFETY: as above.
                 unsafe { ((*job).run)(job) };
             }
