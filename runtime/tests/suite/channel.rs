@@ -20,6 +20,7 @@ super::tests![
     channel_ping_pong,
     channel_order_of_each_sender,
     channel_deadlines,
+    channel_shared_by_threads,
     channel_closed_by_senders,
     channel_closed_by_receivers,
     channel_closed_by_hand,
@@ -132,6 +133,34 @@ fn channel_deadlines() {
         assert_eq!(receiver.recv_until(Duration::from_secs(30)), Ok(5));
         thread.join().unwrap().unwrap();
         assert_eq!(receiver.recv_until(Duration::from_secs(30)), Err(RecvUntilError::Disconnected));
+    }
+}
+
+fn channel_shared_by_threads() {
+    for (sender, receiver) in kinds::<u64>() {
+        let shared = Arc::new(heddle::channel::Shared::new(sender, receiver));
+        let senders: Vec<_> = (0..3)
+            .map(|i| {
+                let shared = shared.clone();
+                // The last of them by a clone of its own, made while others send.
+                thread(i, move || match i {
+                    2 => {
+                        let own = shared.sender().clone();
+                        (0..500).for_each(|n| own.send(n).unwrap());
+                    }
+                    _ => (0..500).for_each(|n| shared.sender().send(n).unwrap()),
+                })
+            })
+            .collect();
+        let receivers: Vec<_> = (0..2)
+            .map(|i| {
+                let shared = shared.clone();
+                thread(i, move || shared.receiver().iter().sum::<u64>())
+            })
+            .collect();
+        senders.into_iter().for_each(|thread| thread.join().unwrap());
+        assert!(shared.sender().close());
+        assert_eq!(receivers.into_iter().map(|thread| thread.join().unwrap()).sum::<u64>(), 3 * 124_750);
     }
 }
 
