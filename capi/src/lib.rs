@@ -21,6 +21,7 @@ mod start;
 mod sync;
 mod thread;
 mod threads;
+mod waits;
 
 pub use channel::*;
 pub use error::*;
@@ -31,3 +32,4 @@ pub use process::*;
 pub use start::*;
 pub use sync::*;
 pub use thread::*;
+pub use waits::*;
