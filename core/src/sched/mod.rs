@@ -637,7 +637,7 @@ pub unsafe fn ready(thread: *mut Thread) {
 pub unsafe fn launch(thread: *mut Thread) {
     // SAFETY: the caller's.
     unsafe {
-        match worker::this_processor() {
+        match worker::my_processor() {
             Some(p) if RT.heavy_fences.load(Ordering::Relaxed) && p.fresh.push(thread).is_ok() => {
                 (*thread).set_state(State::Runnable);
                 RT.sleepers.wake_if_needed(&RT, p.fresh.len() + p.queue.len() > 1);
