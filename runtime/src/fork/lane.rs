@@ -260,6 +260,12 @@ impl Lane {
         drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(old, room)) });
     }
 
+    /// How many places the queue has.
+    #[cfg(all(loom, test))]
+    pub fn places(&self) -> usize {
+        self.queue.places()
+    }
+
     /// The place in the queue that the next job of a scope gets.
     #[cfg(not(loom))]
     pub fn back(&self) -> usize {

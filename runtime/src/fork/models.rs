@@ -277,6 +277,22 @@ fn a_place_of_the_queue_is_used_again() {
 }
 
 #[test]
+fn an_empty_queue_is_not_full_because_of_a_thief() {
+    loom::model(|| {
+        let scope = Scope::new(2, 2);
+        let places = scope.lane.places();
+        let thief = scope.thief(2);
+        for i in 0..2 {
+            scope.add(i);
+            scope.take(Some(&scope.count));
+        }
+        assert_eq!(scope.lane.places(), places);
+        scope.end();
+        thief.join().unwrap();
+    });
+}
+
+#[test]
 fn an_inner_scope_takes_its_own_from_between() {
     loom::model(|| {
         let scope = Scope::new(3, 2);

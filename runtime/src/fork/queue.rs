@@ -73,6 +73,12 @@ impl Queue {
         (self.front.load(Ordering::Relaxed), self.back.load(Ordering::Relaxed))
     }
 
+    /// How many places the ring has.
+    #[cfg(all(loom, test))]
+    pub fn places(&self) -> usize {
+        self.mask.load(Ordering::Relaxed) + 1
+    }
+
     /// The place that the next job gets.
     pub fn back(&self) -> usize {
         self.back.load(Ordering::Relaxed)
@@ -93,8 +99,8 @@ impl Queue {
     pub unsafe fn is_full(&self) -> bool {
         // SAFETY: the caller's.
         let back = unsafe { own(&self.back) };
-        // One place less than there are: see the module.
-        back - self.front.load(Ordering::Relaxed) >= self.mask.load(Ordering::Relaxed)
+        // One place less than there are: see the module. An empty queue's front may be beyond its back, until a thief gives up.
+        back.saturating_sub(self.front.load(Ordering::Relaxed)) >= self.mask.load(Ordering::Relaxed)
     }
 
     /// Makes the ring twice as large.

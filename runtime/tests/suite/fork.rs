@@ -28,6 +28,7 @@ super::tests![
     a_job_that_waits_for_one_of_its_own_lane,
     jobs_borrow,
     jobs_that_add_jobs,
+    scopes_of_every_shape,
     a_panic_in_a_scope,
     a_scope_of_none,
     a_job_of_an_outer_scope,
@@ -353,6 +354,75 @@ fn jobs_that_add_jobs() {
     let count = AtomicUsize::new(0);
     scope(|s| grow(s, &count, 8));
     assert_eq!(count.load(Ordering::Relaxed), (3usize.pow(9) - 1) / 2);
+}
+
+/// Trees of jobs of no particular shape, which add jobs, small and large, to their scope, open scopes whose jobs add to both, fork,
+/// and have threads of `std` add jobs. From several threads at once, so that there are always thieves.
+fn scopes_of_every_shape() {
+    fn random(seed: &mut u64) -> u64 {
+        *seed ^= *seed << 13;
+        *seed ^= *seed >> 7;
+        *seed ^= *seed << 17;
+        *seed
+    }
+    struct Count {
+        made: AtomicUsize,
+        done: AtomicUsize,
+    }
+    fn one_more<'scope>(s: &'scope heddle::Scope<'scope, '_>, count: &'scope Count) {
+        add(&count.made);
+        s.spawn(|| add(&count.done));
+    }
+    fn tree<'scope>(s: &'scope heddle::Scope<'scope, '_>, count: &'scope Count, depth: u32, mut seed: u64) {
+        add(&count.done);
+        if depth == 0 {
+            return;
+        }
+        for i in 0..random(&mut seed) % 5 {
+            add(&count.made);
+            let large = [(seed ^ ((i + 1) * 7919)) | 1; 20];
+            if random(&mut seed).is_multiple_of(8) {
+                s.spawn(move || tree(s, count, depth - 1, large[3]));
+            } else {
+                let seed = large[3];
+                s.spawn(move || tree(s, count, depth - 1, seed));
+            }
+        }
+        match random(&mut seed) % 6 {
+            0 => {
+                let inner = AtomicUsize::new(0);
+                scope(|t| {
+                    for _ in 0..3 {
+                        one_more(s, count);
+                        t.spawn(|| {
+                            add(&inner);
+                            one_more(s, count);
+                        });
+                    }
+                });
+                assert_eq!(inner.into_inner(), 3);
+            }
+            1 => {
+                count.made.fetch_add(2, Ordering::Relaxed);
+                join(|| tree(s, count, depth - 1, seed | 1), || tree(s, count, depth - 1, seed >> 3 | 1));
+            }
+            2 if depth > 3 => {
+                std::thread::scope(|t| _ = t.spawn(|| one_more(s, count)));
+            }
+            3 => heddle::yield_now(),
+            _ => {}
+        }
+    }
+    let grow = |mut seed: u64| {
+        for _ in 0..60 {
+            let count = Count { made: AtomicUsize::new(1), done: AtomicUsize::new(0) };
+            let seed = random(&mut seed);
+            scope(|s| tree(s, &count, 8, seed));
+            assert_eq!(count.done.into_inner(), count.made.into_inner());
+        }
+    };
+    let threads: Vec<_> = (1..4).map(|i| heddle::spawn(move || grow(0x1234_5678_9abc_def1 ^ (i * 104_729)))).collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
 fn a_panic_in_a_scope() {
