@@ -60,6 +60,7 @@ programs! {
         mutex_pi,
         mutex_robust { workers: &[2, 1] },
         names { workers: &[2, 1] },
+        odd_stack_pointer { workers: &[1, 2] },
         once { workers: &[2, 1] },
         other_waits { workers: &[2, 1] },
         passed_on { workers: &[2, 1] },

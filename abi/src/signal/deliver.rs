@@ -174,8 +174,16 @@ unsafe fn run(t: *mut Thread, info: &SigInfo, action: &actions::Action, context:
     unsafe {
         let id = &mut (*t).identity;
         let alt = id.alt_stack;
-        let on_alt = alt.size != 0 && (alt.base..alt.base + alt.size).contains(&stack_pointer());
+        let in_alt = |at: usize| alt.size != 0 && (alt.base..alt.base + alt.size).contains(&at);
+        let interrupted = context.regs.rsp as usize;
+        let (on_alt, frame_on_alt) = (in_alt(interrupted), in_alt(stack_pointer()));
         let use_alt = action.flags & l::SA_ONSTACK as u64 != 0 && alt.size != 0 && !on_alt;
+        // The frame of an interrupted thread may be on the other stack than the handler is to run on.
+        let top = match (use_alt, frame_on_alt) {
+            (true, false) => alt.base + alt.size,
+            (false, true) if !on_alt => interrupted - crate::entry::RED_ZONE,
+            _ => 0,
+        };
         if use_alt && alt.flags & AUTODISARM != 0 {
             id.alt_stack.size = 0;
         }
@@ -192,7 +200,6 @@ unsafe fn run(t: *mut Thread, info: &SigInfo, action: &actions::Action, context:
         let recover = core::mem::replace(&mut (*t).recover, 0);
         let in_setxid = core::mem::replace(&mut (*t).identity.in_setxid, signal == super::KICK);
         let floats = context.regs.floats;
-        let top = if use_alt { alt.base + alt.size } else { 0 };
         if (*t).extended {
             keeping_extended(context, info, action.handler, top);
             (*t).extended = true;

@@ -589,36 +589,45 @@ unsafe fn fault(w: *mut Worker, signal: u32, info: &SigInfo, context: &mut UCont
     }
 }
 
-/// Changes the interrupted context so that the thread goes on in the delivery code, on its own stack (or alternate stack),
-/// with a copy of the interrupted context as its signal frame. Without room for it the thread dies if a signal is `due`,
-/// and is not disturbed if it was only to be preempted.
+/// Changes the interrupted context so that the thread goes on in the delivery code, with a copy of the interrupted context
+/// as its signal frame. The frame is made on the thread's own stack. It is made on its alternate stack if the signal's
+/// handler runs there (`alternate`), or if the stack pointer is not known to be in the thread's own stack, since a program
+/// may keep it where nothing can be pushed (Erlang's and OCaml's compiled code do) if it has all its handlers run
+/// elsewhere, or if its own stack has no room. With no room anywhere the thread dies if a signal is `due`, and is not
+/// disturbed if it was only to be preempted.
 unsafe fn redirect(t: *mut Thread, context: &mut UContext, alternate: bool, due: bool) {
-    // SAFETY: the context is the kernel's; the stack below the red zone is free.
+    // SAFETY: the context is the kernel's; the stack below the red zone is free, and so is the alternate one when the
+    // stack pointer is not in it.
     unsafe {
         let floats = context.regs.floats;
         let size = float_size(floats);
-        let mut sp = context.regs.rsp as usize - crate::entry::RED_ZONE;
-        let alt = (*t).identity.alt_stack;
-        let on_alt = alt.size != 0 && (alt.base..alt.base + alt.size).contains(&(context.regs.rsp as usize));
-        if alternate && alt.size != 0 && !on_alt {
-            sp = alt.base + alt.size;
-        }
-        let new_floats = ((sp - size) & !63) as *mut u8;
-        let frame = ((new_floats as usize - size_of::<SignalFrame>()) & !15) - 8;
-        let need = frame - 1024;
-        let base = (*t).identity.stack_base;
+        let own = context.regs.rsp as usize - crate::entry::RED_ZONE;
+        let id = &(*t).identity;
+        let alt = &id.alt_stack;
+        let place = |sp: usize| {
+            let new_floats = (sp - size) & !63;
+            (new_floats, ((new_floats - size_of::<SignalFrame>()) & !15) - 8)
+        };
+        let need = |sp: usize| place(sp).1 - 1024;
+        let on_alt = (alt.base..alt.base + alt.size).contains(&(context.regs.rsp as usize));
+        let alt_has_room = !on_alt && alt.size >= 4096 && need(alt.base + alt.size) >= alt.base;
         // The guard is part of the stack as libc tells it.
         const NEAR: usize = 64 << 10;
-        if base != 0
-            && (base..base + (*t).identity.stack_size).contains(&sp)
-            && (need < base || need - base < NEAR && !is_mapped(need))
-        {
+        let base = id.stack_base;
+        let known = base != 0 && (base..base + id.stack_size).contains(&own);
+        let full = known && (need(own) < base || need(own) - base < NEAR && !is_mapped(need(own)));
+        let mut sp = own;
+        if alternate && alt.size != 0 && !on_alt || alt_has_room && (!known || full) {
+            sp = alt.base + alt.size;
+        } else if full {
             if !due {
                 return;
             }
             report::no_room(t);
             actions::default(l::SIGSEGV);
         }
+        let (new_floats, frame) = place(sp);
+        let new_floats = new_floats as *mut u8;
         core::ptr::copy_nonoverlapping(floats, new_floats, size);
         let frame = frame as *mut SignalFrame;
         (*frame).restorer = restore as *const () as usize;
