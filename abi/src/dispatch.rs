@@ -121,6 +121,7 @@ unsafe fn outside(frame: &mut Frame) -> usize {
             l::__NR_mmap => memory::mmap(args),
             l::__NR_munmap => memory::munmap(args),
             l::__NR_mprotect | l::__NR_pkey_mprotect => memory::mprotect(frame.rax as usize, args),
+            l::__NR_pkey_alloc => memory::allocate_key(args),
             l::__NR_mremap => memory::mremap(args),
             l::__NR_madvise => memory::madvise(args),
             l::__NR_mlockall => {
@@ -307,6 +308,7 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
             l::__NR_mmap => memory::mmap(args),
             l::__NR_munmap => memory::munmap(args),
             l::__NR_mprotect | l::__NR_pkey_mprotect => memory::mprotect(number as usize, args),
+            l::__NR_pkey_alloc => memory::allocate_key(args),
             l::__NR_mremap => memory::mremap(args),
             l::__NR_madvise => memory::madvise(args),
             l::__NR_mlockall => sched::blocking(|| memory::lock_all(args)),

@@ -2,7 +2,7 @@
 
 use crate::sites;
 use crate::wait::{e, fail};
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use heddle_core::lock::SpinLock;
 use heddle_core::sched::{RT, current};
 use heddle_core::stack::{Outcome, STACKS};
@@ -219,6 +219,30 @@ pub unsafe fn madvise(args: [usize; 6]) -> isize {
     }
     // SAFETY: the program's call.
     unsafe { sys::syscall6(l::__NR_madvise as usize, args) }
+}
+
+/// The program has allocated a protection key. Stays so in a forked child, which has the parent's keys.
+static KEYS_IN_USE: AtomicBool = AtomicBool::new(false);
+
+/// `pkey_alloc`: the kernel gives this kernel thread the rights, which are the caller's from then on.
+///
+/// # Safety
+/// Inside the core, or in a process without threads; the program's arguments.
+pub unsafe fn allocate_key(args: [usize; 6]) -> isize {
+    // SAFETY: the program's call.
+    let r = unsafe { sys::syscall6(l::__NR_pkey_alloc as usize, args) };
+    if r >= 0 {
+        KEYS_IN_USE.store(true, Ordering::Relaxed);
+        RT.keys_in_use();
+    }
+    r
+}
+
+/// The runtime has started: rights by keys that are there already belong to threads.
+pub fn take_over_keys() {
+    if KEYS_IN_USE.load(Ordering::Relaxed) {
+        RT.keys_in_use();
+    }
 }
 
 /// Before `mlockall`, which would make reservations resident.

@@ -177,6 +177,7 @@ unsafe fn take_over(mask: u64) -> Result<*mut Thread, i32> {
         // This kernel thread is a worker now: what the kernel kept for the main thread is kept by us.
         heddle_core::sys!(l::__NR_set_robust_list, 0, 24);
         leave_rseq((*main).thread_pointer);
+        crate::memory::take_over_keys();
         Ok(main)
     }
 }

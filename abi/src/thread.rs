@@ -116,6 +116,7 @@ pub unsafe fn create(frame: &Frame, args: &CloneArgs) -> isize {
         let tid = id.tid.load(Ordering::Relaxed);
         id.sig_mask.store((*parent).identity.sig_mask.load(Ordering::Relaxed), Ordering::Relaxed);
         id.set_name((*parent).identity.name());
+        RT.inherit_rights(t);
         if args.stack_size != 0 {
             id.stack_base = args.stack as usize;
             id.stack_size = args.stack_size as usize;

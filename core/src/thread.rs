@@ -93,6 +93,8 @@ pub struct Thread {
     pub attributes: AtomicUsize,
     /// CPU time charged to it, in nanoseconds; see `sched::cpu_time`.
     pub cpu_time: AtomicU64,
+    /// Its rights to memory with protection keys, while another runs; see `sched::account`.
+    pub key_rights: u32,
     /// Its signals. Outlives the block's lives: a sender may be late.
     pub signals: SpinLock<PendingSignals>,
     /// Its identity towards libc.
@@ -250,6 +252,7 @@ impl Table {
             (*thread).worker.store(core::ptr::null_mut(), Ordering::Relaxed);
             (*thread).attention.store(false, Ordering::Relaxed);
             (*thread).cpu_time.store(0, Ordering::Relaxed);
+            (*thread).key_rights = crate::arch::KEY_RIGHTS_AT_START;
             (*thread).attributes.store(0, Ordering::Relaxed);
             (&raw mut (*thread).identity).write(Identity::new());
             let life = self.lives.load(Ordering::Relaxed).add(index as usize);

@@ -66,6 +66,7 @@ programs! {
         passed_on { workers: &[2, 1] },
         pipes { workers: &[2, 1] },
         poll_select { workers: &[2, 1] },
+        protection_keys { workers: &[2, 1] },
         producers { workers: &[2, 1, 4] },
         pty { workers: &[2, 1] },
         robust_processes { workers: &[2, 1, 4] },

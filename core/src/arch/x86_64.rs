@@ -197,6 +197,29 @@ pub unsafe fn set_worker_pointer(value: usize) {
     unsafe { asm!("wrgsbase {}", in(reg) value, options(nostack, preserves_flags)) };
 }
 
+/// What the kernel gives a program as its rights to memory with protection keys: key 0 only.
+pub const KEY_RIGHTS_AT_START: u32 = 0x5555_5554;
+
+/// This kernel thread's rights to memory with protection keys.
+///
+/// # Safety
+/// The kernel has protection keys: `pkey_alloc` has succeeded.
+pub unsafe fn key_rights() -> u32 {
+    let rights;
+    // SAFETY: the caller's; reads a register.
+    unsafe { asm!("rdpkru", in("ecx") 0, out("eax") rights, out("edx") _, options(nomem, nostack)) };
+    rights
+}
+
+/// Sets them.
+///
+/// # Safety
+/// As there; they are those of the thread that is to run.
+pub unsafe fn set_key_rights(rights: u32) {
+    // SAFETY: the caller's. Memory, since it changes what can be reached.
+    unsafe { asm!("wrpkru", in("ecx") 0, in("edx") 0, in("eax") rights, options(nostack)) };
+}
+
 /// The time-stamp counter, for rate limits only (not a clock).
 #[inline(always)]
 pub fn ticks() -> u64 {

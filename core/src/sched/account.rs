@@ -1,4 +1,4 @@
-//! CPU time of threads.
+//! What a switch has to do besides in some programs: CPU time of threads, and their rights by protection keys.
 //!
 //! The kernel counts it for workers. What a worker has used since it was last *charged* is added to the thread that it
 //! runs: `charged` moves on to the worker's clock, and who moves it adds the difference, so nothing is counted twice.
@@ -6,8 +6,13 @@
 //! Nobody asks for it in most programs, so a switch does nothing about it until the first question. Until then the monitor
 //! charges at each of its looks, to the thread that it finds running: a sample each few milliseconds, as kernels without
 //! high-resolution clocks do it. From the first question on (`Runtime::watched`) every switch charges.
+//!
+//! The register with the rights to memory with protection keys is the worker's. From the first key that the program
+//! allocates on, a switch saves it for the thread that is left and loads that of the thread that comes. Until then all
+//! threads have the same.
 
 use super::{RT, Worker, worker};
+use crate::arch;
 use crate::sys::linux as l;
 use crate::thread::Thread;
 use core::sync::atomic::Ordering;
@@ -47,6 +52,8 @@ pub(super) unsafe fn charge(w: *mut Worker, t: *mut Thread) {
 pub(super) const CHARGE: u8 = 1;
 /// In `Runtime::watched`: tell the watcher.
 const TELL: u8 = 2;
+/// In `Runtime::watched`: protection keys are in use.
+const KEYS: u8 = 4;
 
 /// Told by the worker after each choice of the thread to run, before it runs.
 pub type Watcher = unsafe fn(*mut Worker, *mut Thread);
@@ -57,6 +64,22 @@ impl super::Runtime {
         self.watcher.store(watcher as *mut (), Ordering::Relaxed);
         // Release: the watcher. pairs: watched
         self.watched.fetch_or(TELL, Ordering::Release);
+    }
+
+    /// The program has allocated a protection key: from now on switches take care of rights.
+    pub fn keys_in_use(&self) {
+        self.watched.fetch_or(KEYS, Ordering::Relaxed);
+    }
+
+    /// Gives a new thread the rights of the one that creates it.
+    ///
+    /// # Safety
+    /// The current thread creates `t`, which has not run.
+    pub unsafe fn inherit_rights(&self, t: *mut Thread) {
+        if self.watched.load(Ordering::Relaxed) & KEYS != 0 {
+            // SAFETY: the caller's; there are keys.
+            unsafe { (*t).key_rights = arch::key_rights() };
+        }
     }
 }
 
@@ -77,6 +100,12 @@ pub(super) unsafe fn switched(w: *mut Worker, before: *mut Thread, t: *mut Threa
             let watcher = core::mem::transmute::<*mut (), Watcher>(RT.watcher.load(Ordering::Relaxed));
             watcher(w, t);
         }
+        if watched & KEYS != 0 {
+            if !before.is_null() {
+                (*before).key_rights = arch::key_rights();
+            }
+            arch::set_key_rights((*t).key_rights);
+        }
     }
 }
 
@@ -86,9 +115,15 @@ pub(super) unsafe fn switched(w: *mut Worker, before: *mut Thread, t: *mut Threa
 /// `w` is the caller's worker.
 #[cold]
 pub(super) unsafe fn left(w: *mut Worker, t: *mut Thread) {
-    if RT.watched.load(Ordering::Relaxed) & CHARGE != 0 {
-        // SAFETY: the caller's.
-        unsafe { charge(w, t) };
+    let watched = RT.watched.load(Ordering::Relaxed);
+    // SAFETY: the caller's; `t` is the worker's until its context is free.
+    unsafe {
+        if watched & CHARGE != 0 {
+            charge(w, t);
+        }
+        if watched & KEYS != 0 {
+            (*t).key_rights = arch::key_rights();
+        }
     }
 }
 

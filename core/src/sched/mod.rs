@@ -198,7 +198,7 @@ pub struct Runtime {
     pub sleepers: Sleepers,
     /// The watchdog.
     pub monitor: Monitor,
-    /// What a switch has to do besides: `account::CHARGE`, `account::TELL`.
+    /// What a switch has to do besides: `account::CHARGE`, `account::TELL`, `account::KEYS`.
     watched: AtomicU8,
     /// Told of each switch, while `account::TELL` is set.
     watcher: AtomicPtr<()>,
