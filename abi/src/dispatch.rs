@@ -230,6 +230,7 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                 process::end(args[0] as i32)
             }
             l::__NR_wait4 => process::wait(frame, number, args, args[0] as i32, args[2]),
+            l::__NR_ptrace => process::trace(args),
             l::__NR_waitid => {
                 let id = if args[0] == l::P_PID as usize { args[1] as i32 } else { 0 };
                 process::wait(frame, number, args, id, args[3])
@@ -556,7 +557,6 @@ fn is_interruptible(number: u32) -> bool {
             | l::__NR_mount
             | l::__NR_umount2
             | l::__NR_bpf
-            | l::__NR_ptrace
     )
 }
 

@@ -3,9 +3,10 @@
 use crate::entry::Frame;
 use crate::signal;
 use crate::sites;
-use crate::wait::{NEVER, Next, abandon, begin, e, fail, interrupted, park};
+use crate::wait::{Next, abandon, begin, e, fail, interrupted, park};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use heddle_core::arch;
+use heddle_core::clock;
 use heddle_core::park::Reason;
 use heddle_core::reactor::fd::{IN, Node, Wait};
 use heddle_core::sched::{RT, Worker, current, worker};
@@ -226,57 +227,99 @@ pub unsafe fn wait(frame: &mut Frame, number: u32, args: [usize; 6], id: i32, op
     // SAFETY: the program's call, made without blocking; the descriptor is ours.
     unsafe {
         if id > 0 {
-            // A pidfd is readable when the child ends; stops and continuations must be waited for in the kernel.
+            // A pidfd is readable when the child ends; stops and continuations must be waited for in the kernel. The stops
+            // of a traced child count without having been asked for.
             let ends_only = match number {
-                l::__NR_wait4 => options & !(l::__WALL as usize) == 0,
-                _ => options & (l::WSTOPPED | l::WCONTINUED) as usize == 0,
-            };
+                l::__NR_wait4 => options == 0,
+                _ => options & (l::WSTOPPED | l::WCONTINUED | l::__WALL) as usize == 0,
+            } && !TRACER.load(Ordering::Relaxed);
             // Not a child, or bad arguments: the kernel says so now. Asking with WNOWAIT takes nothing away.
-            if number == l::__NR_wait4 {
-                let mut a = args;
-                a[2] |= no_hang;
-                let r = sys::syscall6(number as usize, a);
-                if r != 0 {
-                    signal::kernel::collect();
-                    return r;
+            let ask = || {
+                if number == l::__NR_wait4 {
+                    let mut a = args;
+                    a[2] |= no_hang;
+                    return sys::syscall6(number as usize, a);
                 }
-            } else {
                 let mut info = [0u64; 16];
-                let r = sys!(
-                    l::__NR_waitid,
-                    args[0],
-                    args[1],
-                    info.as_mut_ptr(),
-                    args[3] | no_hang | l::WNOWAIT as usize,
-                    0
-                );
-                if r < 0 {
-                    return r;
+                let how = args[3] | no_hang | l::WNOWAIT as usize;
+                match sys!(l::__NR_waitid, args[0], args[1], info.as_mut_ptr(), how, 0) {
+                    0 if info[0] != 0 => 1,
+                    r => r,
                 }
-            }
-            let pidfd = if ends_only { sys!(l::__NR_pidfd_open, id, 0) } else { -1 };
+            };
+            let mut found = ask();
+            let pidfd = if ends_only && found == 0 { sys!(l::__NR_pidfd_open, id, 0) } else { -1 };
             if let Ok(fd) = check(pidfd) {
-                let r = wait_readable(frame, fd as i32);
+                // A child that has itself traced tells nobody before its first stop: look now and then.
+                let mut pause = FIRST_LOOK;
+                let r = loop {
+                    let r = wait_readable(frame, fd as i32, clock::now() + pause);
+                    if r != Ok(false) {
+                        break r;
+                    }
+                    found = ask();
+                    if found != 0 {
+                        break r;
+                    }
+                    pause = (pause * 2).min(LAST_LOOK);
+                };
                 RT.descriptors.forget(&RT.reactor, fd as i32);
                 sys!(l::__NR_close, fd);
                 if let Err(errno) = r {
                     return errno;
                 }
             }
+            if found < 0 || found > 0 && number == l::__NR_wait4 {
+                signal::kernel::collect();
+                return found;
+            }
         }
         crate::dispatch::blocking_for_long(frame, number as usize, args, true)
     }
 }
 
-/// Parks until a descriptor of ours is readable. Error: EINTR.
-unsafe fn wait_readable(frame: &mut Frame, fd: i32) -> Result<(), isize> {
+/// The process has traced another, which is stopped and goes on as this one wants it.
+static TRACER: AtomicBool = AtomicBool::new(false);
+
+/// When a thread that waits for a child looks first whether it has stopped to be traced, and the most between two looks, in
+/// nanoseconds.
+const FIRST_LOOK: u64 = 10_000_000;
+const LAST_LOOK: u64 = 1_000_000_000;
+
+/// `ptrace`: the kernel knows one kernel thread as the tracer, that which made the child or attached to it. Whichever of
+/// ours that is makes the call.
+///
+/// # Safety
+/// The current thread, inside the core; the program's arguments.
+pub unsafe fn trace(args: [usize; 6]) -> isize {
+    const TRACEME: u32 = 0;
+    const ATTACH: u32 = 16;
+    const SEIZE: u32 = 0x4206;
+    let number = l::__NR_ptrace as usize;
+    let request = args[0] as u32;
+    // SAFETY: the caller's. Only the tracer's call has an effect, so all may make it.
+    unsafe {
+        if request == TRACEME {
+            return sys::syscall6(number, args);
+        }
+        TRACER.store(true, Ordering::Relaxed);
+        if matches!(request, ATTACH | SEIZE) {
+            return sys::syscall6(number, args);
+        }
+        let [a, b, c, d, ..] = args;
+        RT.errands.somewhere([number, a, b, c, d, 0, 0], signal::kernel::kick)
+    }
+}
+
+/// Parks until a descriptor of ours is readable (true) or the deadline has passed. Error: EINTR.
+unsafe fn wait_readable(frame: &mut Frame, fd: i32, deadline: u64) -> Result<bool, isize> {
     let t = current();
     // SAFETY: the current thread, inside the core; the node is left before its frame ends.
     unsafe {
         loop {
             let seen = crate::fd::events(fd, IN);
             if crate::fd::is_ready(fd, l::POLLIN) {
-                return Ok(());
+                return Ok(true);
             }
             let Some(ticket) = begin(t) else {
                 if interrupted(frame, true) == Next::Interrupted {
@@ -287,16 +330,19 @@ unsafe fn wait_readable(frame: &mut Frame, fd: i32) -> Result<(), isize> {
             let mut node = Node::new(t, ticket, IN);
             match RT.descriptors.wait(&RT.reactor, fd, &mut node, Some(seen)) {
                 Wait::Linked => {
-                    let reason = park(t, ticket, NEVER, State::Child);
+                    let reason = park(t, ticket, deadline, State::Child);
                     RT.descriptors.leave(&mut node);
                     if reason == Reason::Signal && interrupted(frame, true) == Next::Interrupted {
                         return Err(fail(e::EINTR));
+                    }
+                    if reason == Reason::Timeout {
+                        return Ok(false);
                     }
                 }
                 Wait::Again => abandon(t, ticket),
                 Wait::Cannot(_) => {
                     abandon(t, ticket);
-                    return Ok(());
+                    return Ok(true);
                 }
             }
         }

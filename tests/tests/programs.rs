@@ -99,6 +99,7 @@ programs! {
         stream_end,
         task_folder { workers: &[2, 1] },
         thread_limits,
+        tracer { workers: &[2, 1] },
         transfers { workers: &[2, 1] },
         flags { workers: &[2, 1] },
         vector_regs { workers: &[2, 1, 4] },

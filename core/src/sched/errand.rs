@@ -18,7 +18,7 @@ use super::{RT, Worker, worker};
 use crate::lock::{Guard, SpinLock};
 use crate::prim::fence;
 use crate::sys::{linux as l, syscall6};
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicIsize, AtomicU32, AtomicUsize, Ordering};
 
 /// A system call: its number and arguments.
 pub type Call = [usize; 7];
@@ -37,7 +37,11 @@ pub struct Errands {
     call: [AtomicUsize; 7],
     /// The first error of another kernel thread.
     failed: AtomicI32,
+    /// The result of a kernel thread other than ESRCH.
+    answer: AtomicIsize,
 }
+
+const ESRCH: isize = -(linux_raw_sys::errno::ESRCH as isize);
 
 impl Errands {
     /// Nothing to do.
@@ -48,6 +52,7 @@ impl Errands {
             done: AtomicU32::new(0),
             call: [const { AtomicUsize::new(0) }; 7],
             failed: AtomicI32::new(0),
+            answer: AtomicIsize::new(ESRCH),
         }
     }
 
@@ -101,6 +106,9 @@ impl Errands {
             if (-4095..0).contains(&r) {
                 let _ = self.failed.compare_exchange(0, r as i32, Ordering::Relaxed, Ordering::Relaxed);
             }
+            if r != ESRCH {
+                self.answer.store(r, Ordering::Relaxed);
+            }
             // Release: the call is made. pairs: errand.done
             last.store(self.round.load(Ordering::Relaxed), Ordering::Release);
             self.done.fetch_add(1, Ordering::Relaxed);
@@ -118,10 +126,41 @@ impl Errands {
         let _order = self.lock.lock();
         let (result, call) = own();
         let Some(call) = call else { return Ok(result) };
+        // SAFETY: the caller's; the lock is held.
+        unsafe { self.all_others(call, kick) };
+        match self.failed.load(Ordering::Relaxed) {
+            0 => Ok(result),
+            error => Err(-error),
+        }
+    }
+
+    /// A call that the kernel lets one kernel thread make and refuses all others with ESRCH: its result there.
+    ///
+    /// # Safety
+    /// As for [`everywhere`](Self::everywhere).
+    pub unsafe fn somewhere(&self, call: Call, kick: fn(&Worker)) -> isize {
+        let _order = self.lock.lock();
+        // SAFETY: the caller's; the lock is held.
+        unsafe {
+            let own = syscall6(call[0], core::array::from_fn(|i| call[i + 1]));
+            if own != ESRCH {
+                return own;
+            }
+            self.all_others(call, kick);
+        }
+        self.answer.load(Ordering::Relaxed)
+    }
+
+    /// Has all other kernel threads make the call.
+    ///
+    /// # Safety
+    /// As for [`everywhere`](Self::everywhere), and the caller holds the lock.
+    unsafe fn all_others(&self, call: Call, kick: fn(&Worker)) {
         for (word, value) in self.call.iter().zip(call) {
             word.store(value, Ordering::Relaxed);
         }
         self.failed.store(0, Ordering::Relaxed);
+        self.answer.store(ESRCH, Ordering::Relaxed);
         let round = self.round.load(Ordering::Relaxed).wrapping_add(1);
         // SAFETY: our own record.
         unsafe { (*worker()).errand.store(round, Ordering::Relaxed) };
@@ -165,10 +204,6 @@ impl Errands {
             }
         }
         self.round.store(round.wrapping_add(1), Ordering::Relaxed);
-        match self.failed.load(Ordering::Relaxed) {
-            0 => Ok(result),
-            error => Err(-error),
-        }
     }
 
     fn complete(&self, round: u32) -> bool {
