@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, 
 /// Thread ids below this are the kernel's (`PID_MAX_LIMIT`).
 pub const FIRST_TID: u32 = 1 << 22;
 /// Lives of a control block after which its ids come again.
-const LIVES: u8 = 254;
+const LIVES: u8 = 252;
 /// Threads that one process can have.
 pub const MAX_THREADS: usize = 1 << 20;
 
@@ -257,8 +257,9 @@ impl Table {
             (&raw mut (*thread).identity).write(Identity::new());
             let life = self.lives.load(Ordering::Relaxed).add(index as usize);
             *life = (*life + 1) % LIVES;
-            // Without the highest bit, which the names of CPU clocks lose, no id is a kernel's.
-            let generation = 1 + u32::from(*life) + u32::from(*life >= 127);
+            // The names of CPU clocks lose the highest bit: without it no id is a kernel's (0 and 128 are left out), and none
+            // has a name as small as those of the kernel's own clocks (127 and 255).
+            let generation = 1 + u32::from(*life) + if *life < 126 { 0 } else { 2 };
             let tid = (generation << 22) | ((index + self.offset.load(Ordering::Relaxed)) % FIRST_TID);
             (*thread).identity.tid.store(tid, Ordering::Relaxed);
             *(*thread).signals.lock() = PendingSignals::of(tid);
@@ -385,6 +386,21 @@ mod tests {
             assert_eq!(table.find(tid(t)), None, "an ended thread is not found");
         }
         assert_eq!(table.live(), 0);
+    }
+
+    #[test]
+    fn no_thread_s_cpu_clock_has_the_name_of_one_of_the_kernel_s_clocks() {
+        let table = table();
+        for _ in 0..600 {
+            let t = table.allocate().unwrap();
+            for low in [0, FIRST_TID - 1] {
+                let id = tid(t) & !(FIRST_TID - 1) | low;
+                let name = (!id << 3 | 6) as i32;
+                assert!(!(0..1 << 20).contains(&name), "{id:#x}");
+            }
+            // SAFETY: never ran, nothing refers to it.
+            unsafe { table.release(t) };
+        }
     }
 
     #[test]
