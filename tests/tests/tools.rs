@@ -129,6 +129,22 @@ fn sort() {
     }
 }
 
+/// A tool that emulates a processor without FSGSBASE: what runs inside has kernel threads, which is not its fault.
+#[test]
+fn valgrind_has_kernel_threads_inside() {
+    if installed("valgrind") && installed("sort") {
+        let words = ["valgrind", "--quiet", "--tool=none", "sort", "--parallel=4", "-S", "50M"];
+        // It may have a word to say about our library.
+        with_machine(true, || {
+            let outcomes: Vec<_> = modes(&[2]).iter().map(|&mode| job(&words, &input().0).run(mode)).collect();
+            for outcome in &outcomes {
+                let same = outcome.assert_ended().status.success() && outcome.stdout == outcomes[0].stdout;
+                assert!(same, "{}", outcome.report());
+            }
+        });
+    }
+}
+
 /// A tree of a few hundred files.
 fn tree(dir: &Path) {
     let bytes = &input().1;
