@@ -121,6 +121,10 @@ pub struct LabRun {
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     pub tasks: Vec<String>,
 
+    /// Measure each point at most so often, 1 to 1000 [default: quick 12 if there is time, full 7]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: Option<u32>,
+
     /// Where results go [default: heddle-lab]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,

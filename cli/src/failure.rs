@@ -22,6 +22,11 @@ impl Failure {
         Self { status: OWN, text: text.into() }
     }
 
+    /// Anything else, with its status.
+    pub fn with_status(status: u8, text: impl Into<String>) -> Self {
+        Self { status, text: text.into() }
+    }
+
     /// A program that is there but cannot be run: status 126.
     pub fn refused(text: impl Into<String>) -> Self {
         Self { status: REFUSED, text: text.into() }

@@ -11,9 +11,11 @@ use crate::program;
 
 /// Exit status: the lab did its work, but programs failed.
 const PROGRAMS_FAILED: u8 = 1;
+/// Exit status: Ctrl-C, as shells say it.
+const INTERRUPTED: u8 = 130;
 
 fn failed(error: Error) -> Failure {
-    Failure::own(error.0)
+    if heddle_lab::interrupted() { Failure::with_status(INTERRUPTED, error.0) } else { Failure::own(error.0) }
 }
 
 fn this_program() -> Result<PathBuf, Failure> {
@@ -60,8 +62,10 @@ fn run(options: LabRun) -> Result<u8, Failure> {
         size,
         tasks: options.tasks.iter().map(task).collect::<Result<_, _>>()?,
         out: options.out.unwrap_or_else(|| heddle_lab::default_out().to_owned()),
+        rounds: options.rounds,
         heddle: this_program()?,
     };
+    heddle_lab::watch_signals();
     let (store, complaints) = heddle_lab::run(&request).map_err(failed)?;
     let mut text = String::new();
     for complaint in &complaints {
@@ -88,5 +92,6 @@ pub fn compare(options: CompareOptions) -> Result<(), Failure> {
         budget: Duration::from_secs(options.seconds.into()),
         patience: Duration::from_secs(options.patience.into()),
     };
+    heddle_lab::watch_signals();
     print(&heddle_lab::compare::compare(&request).map_err(failed)?)
 }

@@ -32,7 +32,7 @@ pub fn run(name: &str, args: &[String]) -> Result<String, Error> {
     }
     match name {
         "fib" => fib(mode, number(args, "n", 20)?),
-        "uts" => uts(mode, number(args, "root", 2000)?),
+        "uts" => uts(mode, number(args, "root", 2000)?, number(args, "seed", 42)?),
         "theft" => Ok(theft(number(args, "count", 1000)?)),
         "pass-pool" => pool::run(mode != "plain", handed(args)?),
         "pass-channel" => channel::run(mode != "plain", handed(args)?),
@@ -218,16 +218,17 @@ fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-fn uts(mode: &str, of_root: u64) -> Result<String, Error> {
+fn uts(mode: &str, of_root: u64, seed: u64) -> Result<String, Error> {
     let of_root = u32::try_from(of_root).map_err(|_| Error("root: too many".to_owned()))?;
+    let seed = u32::try_from(seed).map_err(|_| Error("seed: too large".to_owned()))?;
     let work = match mode {
         "plain" => plain_search,
         "join" => join_search,
         _ => return Err(Error(format!("no such mode: {mode}"))),
     };
-    work(&root(42), 0, of_root.min(20));
+    work(&root(seed), 0, of_root.min(20));
     let cpu = cpu_seconds();
-    let (nodes, time) = timed(|| work(&root(42), 0, of_root));
+    let (nodes, time) = timed(|| work(&root(seed), 0, of_root));
     let cpu = cpu_seconds() - cpu;
     let time = time / 1e9;
     Ok(format!("time {time}\nnode {}\nbusy {}\ncheck nodes {nodes}\n", time * 1e9 / nodes as f64, cpu / time))

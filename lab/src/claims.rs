@@ -1,8 +1,10 @@
 //! Claims, and what decides them.
 //!
-//! A comparison of two sets of samples is decided only if both agree: the bootstrap interval of the ratio of their medians
-//! lies on one side of the threshold, by at least [`MARGIN`], and the Mann-Whitney test says the same at 5 % (the second set
-//! multiplied by the threshold). What is decided by less than that is undecided: two runs would not agree about it.
+//! Two figures are compared round by round: what disturbed the machine in a round disturbed both. The estimate is the trimmed
+//! mean of the rounds' ratios, its interval a bootstrap's. A ratio is on one side of a threshold if its interval is, by
+//! [`MARGIN`] at least, and the signed-rank test agrees; otherwise it is undecided, since two runs would not agree about it. A
+//! claim that says no more than "more" is refuted by what is surely less than [`RELEVANT`] more, too. Where one of many ratios
+//! decides, its interval is that much wider (Bonferroni), or more of them must say so than chance would make.
 
 use serde_json::{Value, json};
 
@@ -10,8 +12,10 @@ use crate::machine::Machine;
 use crate::stats::{self, Interval};
 use crate::store::Store;
 
-/// How far beyond a threshold an interval must lie: the drift between two runs on one machine is about that much.
-pub const MARGIN: f64 = 0.03;
+/// How far beyond a threshold an interval must lie: two runs on one machine differ by about that much.
+pub const MARGIN: f64 = 0.02;
+/// Where a claim says only "more" or "faster", a ratio that is surely within this of 1 is not more: it refutes the claim.
+pub const RELEVANT: f64 = 0.05;
 
 /// A paper's claim.
 pub struct Claim {
@@ -65,7 +69,7 @@ pub struct Figure {
     pub what: String,
     /// Its value and interval.
     pub interval: Interval,
-    /// The p of the Mann-Whitney test, where there was one.
+    /// The p of the signed-rank test, where there was one.
     pub p: Option<f64>,
 }
 
@@ -84,7 +88,7 @@ pub struct Verdict {
     pub figures: Vec<Figure>,
 }
 
-const RATIO_TEST: &str = "bootstrap interval of the ratio of medians, and Mann-Whitney";
+const RATIO_TEST: &str = "bootstrap interval of the ratio, round by round, and signed-rank test";
 const NO_TEST: &str = "none";
 
 impl Verdict {
@@ -128,63 +132,116 @@ impl Verdict {
     }
 }
 
-/// Samples of one figure at one point.
-#[derive(Clone, Debug)]
-pub struct Samples {
-    /// What it is, for the evidence.
-    pub label: String,
-    /// The values.
-    pub values: Vec<f64>,
-}
-
-/// A ratio of two sets of samples.
+/// The ratio of two figures that were measured in the same rounds.
 #[derive(Clone, Debug)]
 pub struct Ratio {
     label: String,
-    a: Vec<f64>,
-    b: Vec<f64>,
-    interval: Interval,
+    /// Each round's ratio: its logarithm, if all have one.
+    rounds: Vec<f64>,
+    logarithms: bool,
+    /// The trimmed mean in resamples, in order.
+    means: Vec<f64>,
 }
 
 impl Ratio {
-    /// The ratio of `a` to `b`.
+    /// The ratio of `a` to `b`; both have a value for each round.
     pub fn new(label: impl Into<String>, a: &[f64], b: &[f64]) -> Self {
-        Self { label: label.into(), a: a.to_vec(), b: b.to_vec(), interval: stats::ratio_interval(a, b) }
+        let ratios = || a.iter().zip(b).map(|(a, b)| a / b);
+        let logarithms = ratios().all(|r| r > 0.0);
+        let rounds: Vec<f64> = ratios().map(|r| if logarithms { r.ln() } else { r }).collect();
+        let means = stats::resampled_means(&rounds);
+        Self { label: label.into(), rounds, logarithms, means }
+    }
+
+    fn to_ratio(&self, x: f64) -> f64 {
+        if self.logarithms { x.exp() } else { x }
     }
 
     fn p(&self, threshold: f64) -> f64 {
-        let scaled: Vec<f64> = self.b.iter().map(|x| x * threshold).collect();
-        stats::mann_whitney(&self.a, &scaled)
+        let threshold = if self.logarithms { threshold.ln() } else { threshold };
+        let differences: Vec<f64> = self.rounds.iter().map(|r| r - threshold).collect();
+        stats::signed_rank(&differences)
+    }
+
+    /// The interval that is right for one of `of` ratios.
+    fn interval(&self, of: usize) -> Interval {
+        let tail = (1.0 - stats::CONFIDENCE) / 2.0 / of as f64;
+        let end = |q| self.to_ratio(stats::quantile(&self.means, q));
+        Interval { value: self.value(), low: end(tail), high: end(1.0 - tail) }
+    }
+
+    fn is_above(&self, threshold: f64, of: usize) -> bool {
+        self.interval(of).low > threshold * (1.0 + MARGIN) && self.p(threshold) < 1.0 - stats::CONFIDENCE
+    }
+
+    fn is_below(&self, threshold: f64, of: usize) -> bool {
+        self.interval(of).high < threshold / (1.0 + MARGIN) && self.p(threshold) < 1.0 - stats::CONFIDENCE
     }
 
     /// Surely more than `threshold`.
     pub fn above(&self, threshold: f64) -> bool {
-        self.interval.low > threshold * (1.0 + MARGIN) && self.p(threshold) < 1.0 - stats::CONFIDENCE
+        self.is_above(threshold, 1)
     }
 
     /// Surely less than `threshold`.
     pub fn below(&self, threshold: f64) -> bool {
-        self.interval.high < threshold / (1.0 + MARGIN) && self.p(threshold) < 1.0 - stats::CONFIDENCE
+        self.is_below(threshold, 1)
     }
 
     /// Surely between the two.
     pub fn within(&self, low: f64, high: f64) -> bool {
-        self.interval.low > low && self.interval.high < high && self.a.len() >= 4 && self.b.len() >= 4
+        let interval = self.interval(1);
+        interval.low > low && interval.high < high && self.rounds.len() >= LEAST_FOR_EQUAL
+    }
+
+    /// Several ratios of the same rounds as one: round by round their geometric mean. Points that ask the same question are less
+    /// noisy together.
+    pub fn pooled(label: impl Into<String>, ratios: &[Self]) -> Option<Self> {
+        let rounds = ratios.iter().map(|r| r.rounds.len()).min()?;
+        let mean = |i: usize| ratios.iter().map(|r| r.logarithm(i)).sum::<f64>() / ratios.len() as f64;
+        let values: Vec<f64> = (0..rounds).map(|i| mean(i).exp()).collect();
+        Some(Self::new(label, &values, &vec![1.0; rounds]))
+    }
+
+    fn logarithm(&self, round: usize) -> f64 {
+        if self.logarithms { self.rounds[round] } else { self.rounds[round].ln() }
     }
 
     /// The estimate.
     pub fn value(&self) -> f64 {
-        self.interval.value
+        self.to_ratio(stats::trimmed_mean(&self.rounds))
     }
 
     fn figure(&self, threshold: f64) -> Figure {
-        Figure { what: self.label.clone(), interval: self.interval, p: Some(self.p(threshold)) }
+        Figure { what: self.label.clone(), interval: self.interval(1), p: Some(self.p(threshold)) }
     }
 
     fn words(&self) -> String {
-        let i = self.interval;
+        let i = self.interval(1);
         format!("{} {} ({} to {})", self.label, short(i.value), short(i.low), short(i.high))
     }
+}
+
+/// With fewer rounds than this, that two figures are equal cannot be said: the test that goes with a difference could not have
+/// found one.
+const LEAST_FOR_EQUAL: usize = 6;
+
+/// Below this a ratio is surely not "more than the threshold". (A ratio that is below it by [`MARGIN`] counts.)
+fn not_more(threshold: f64) -> f64 {
+    if threshold == 1.0 { (1.0 + RELEVANT) * (1.0 + MARGIN) } else { threshold }
+}
+
+/// Above this a ratio is surely not "less than the threshold".
+fn not_less(threshold: f64) -> f64 {
+    if threshold == 1.0 { 1.0 / not_more(1.0) } else { threshold }
+}
+
+/// Whether one of the ratios is surely as `is` says, or so many are each by itself that chance hardly makes as many.
+fn one_of(ratios: &[Ratio], is: impl Fn(&Ratio, usize) -> bool) -> bool {
+    let all = ratios.len();
+    let alone = ratios.iter().filter(|r| is(r, 1)).count();
+    let tail = (1.0 - stats::CONFIDENCE) / 2.0;
+    alone > 0 && (ratios.iter().any(|r| is(r, all)) || stats::at_least(alone, all, tail) < 1.0 - stats::CONFIDENCE)
 }
 
 /// A number with three digits that matter.
@@ -277,13 +334,13 @@ fn decided(outcome: Outcome, lead: String, ratios: &[Ratio], threshold: f64) -> 
     }
 }
 
-/// Holds if each ratio is above the threshold; fails if one is surely below it.
+/// Holds if each ratio is above the threshold; fails if one surely is not.
 pub fn all_above(ratios: &[Ratio], threshold: f64, what: &str) -> Verdict {
     let outcome = if ratios.is_empty() {
         return Verdict::not_measured(what);
     } else if ratios.iter().all(|r| r.above(threshold)) {
         Outcome::Holds
-    } else if ratios.iter().any(|r| r.below(threshold)) {
+    } else if one_of(ratios, |r, of| r.is_below(not_more(threshold), of)) {
         Outcome::Fails
     } else {
         Outcome::Undecided
@@ -291,13 +348,13 @@ pub fn all_above(ratios: &[Ratio], threshold: f64, what: &str) -> Verdict {
     decided(outcome, format!("{what}: each ratio must exceed {}.", short(threshold)), ratios, threshold)
 }
 
-/// Holds if each ratio is below the threshold; fails if one is surely above it.
+/// Holds if each ratio is below the threshold; fails if one surely is not.
 pub fn all_below(ratios: &[Ratio], threshold: f64, what: &str) -> Verdict {
     let outcome = if ratios.is_empty() {
         return Verdict::not_measured(what);
     } else if ratios.iter().all(|r| r.below(threshold)) {
         Outcome::Holds
-    } else if ratios.iter().any(|r| r.above(threshold)) {
+    } else if one_of(ratios, |r, of| r.is_above(not_less(threshold), of)) {
         Outcome::Fails
     } else {
         Outcome::Undecided
@@ -305,13 +362,13 @@ pub fn all_below(ratios: &[Ratio], threshold: f64, what: &str) -> Verdict {
     decided(outcome, format!("{what}: each ratio must be below {}.", short(threshold)), ratios, threshold)
 }
 
-/// Holds if a ratio is above the threshold; fails if all are surely below it.
+/// Holds if a ratio is above the threshold; fails if surely none is.
 pub fn any_above(ratios: &[Ratio], threshold: f64, what: &str) -> Verdict {
     let outcome = if ratios.is_empty() {
         return Verdict::not_measured(what);
-    } else if ratios.iter().any(|r| r.above(threshold)) {
+    } else if one_of(ratios, |r, of| r.is_above(threshold, of)) {
         Outcome::Holds
-    } else if ratios.iter().all(|r| r.below(threshold)) {
+    } else if ratios.iter().all(|r| r.below(not_more(threshold))) {
         Outcome::Fails
     } else {
         Outcome::Undecided
@@ -325,7 +382,7 @@ pub fn all_within(ratios: &[Ratio], low: f64, high: f64, what: &str) -> Verdict 
         return Verdict::not_measured(what);
     } else if ratios.iter().all(|r| r.within(low, high)) {
         Outcome::Holds
-    } else if ratios.iter().any(|r| r.above(high) || r.below(low)) {
+    } else if one_of(ratios, |r, of| r.is_above(high, of)) || one_of(ratios, |r, of| r.is_below(low, of)) {
         Outcome::Fails
     } else {
         Outcome::Undecided
@@ -333,16 +390,24 @@ pub fn all_within(ratios: &[Ratio], low: f64, high: f64, what: &str) -> Verdict 
     decided(outcome, format!("{what}: each ratio must lie between {} and {}.", short(low), short(high)), ratios, 1.0)
 }
 
-/// Holds if in most of the pairs the ratio is above 1, ties left out, by Wilson's interval of the share.
+/// Holds if more than that share of the ratios are above 1, whatever those are that are not decided; fails if not so many can
+/// be. The points are all there are, as in the paper's counts, and no sample of others.
 pub fn mostly_above(ratios: &[Ratio], share: f64, what: &str) -> Verdict {
-    let clear: Vec<&Ratio> = ratios.iter().filter(|r| r.above(1.0) || r.below(1.0)).collect();
-    let wins = clear.iter().filter(|r| r.value() > 1.0).count();
-    let interval = stats::wilson(wins, clear.len());
-    let outcome = if ratios.is_empty() {
+    if ratios.is_empty() {
         return Verdict::not_measured(what);
-    } else if interval.low > share {
+    }
+    let all = ratios.len();
+    let wins = ratios.iter().filter(|r| r.above(1.0)).count();
+    let others = ratios.iter().filter(|r| !r.above(1.0) && r.below(not_more(1.0))).count();
+    let part = |n: usize| n as f64 / all as f64;
+    let interval = Interval {
+        value: part(ratios.iter().filter(|r| r.value() > 1.0).count()),
+        low: part(wins),
+        high: part(all - others),
+    };
+    let outcome = if interval.low > share {
         Outcome::Holds
-    } else if interval.high < share || (clear.is_empty() && ratios.iter().all(|r| r.within(0.9, 1.1))) {
+    } else if interval.high <= share {
         Outcome::Fails
     } else {
         Outcome::Undecided
@@ -350,14 +415,11 @@ pub fn mostly_above(ratios: &[Ratio], share: f64, what: &str) -> Verdict {
     Verdict {
         outcome,
         evidence: format!(
-            "{what}: {wins} of {} pairs that differ clearly, {} pairs in all; the share must exceed {} ({} to {}).",
-            clear.len(),
-            ratios.len(),
-            short(share),
-            short(interval.low),
-            short(interval.high)
+            "{what}: surely in {wins} of {all} pairs, surely not (or by less than {} %) in {others}; the share must exceed {}.",
+            short(100.0 * RELEVANT),
+            short(share)
         ),
-        test: "Wilson's interval of a share; each pair by bootstrap and Mann-Whitney",
+        test: "count of pairs; each by bootstrap interval of the ratio, round by round, and signed-rank test",
         confidence: Some(stats::CONFIDENCE),
         figures: vec![Figure { what: "share".to_owned(), interval, p: None }],
     }
@@ -396,15 +458,21 @@ mod tests {
     use super::*;
 
     fn ratio(by: f64) -> Ratio {
-        let b = [1.0, 1.02, 0.98, 1.01, 0.99];
-        let a: Vec<f64> = b.iter().map(|x| x * by).collect();
+        let b = [1.0, 1.02, 0.98, 1.01, 0.99, 1.005, 0.995];
+        let a: Vec<f64> = b.iter().rev().map(|x| x * by).collect();
         Ratio::new("r", &a, &b)
+    }
+
+    fn noisy() -> Ratio {
+        Ratio::new("r", &[0.8, 1.25, 0.85, 1.3, 0.95, 1.15, 1.0], &[1.0; 7])
     }
 
     #[test]
     fn clear_differences_are_decided() {
         assert_eq!(all_above(&[ratio(2.0), ratio(1.5)], 1.0, "").outcome, Outcome::Holds);
         assert_eq!(all_above(&[ratio(2.0), ratio(0.8)], 1.0, "").outcome, Outcome::Fails);
+        assert_eq!(all_below(&[ratio(0.5), ratio(0.8)], 1.0, "").outcome, Outcome::Holds);
+        assert_eq!(all_below(&[ratio(0.5), ratio(1.5)], 1.0, "").outcome, Outcome::Fails);
         assert_eq!(any_above(&[ratio(2.0), ratio(0.8)], 1.0, "").outcome, Outcome::Holds);
         assert_eq!(any_above(&[ratio(0.7), ratio(0.8)], 1.0, "").outcome, Outcome::Fails);
         assert_eq!(all_within(&[ratio(1.0), ratio(1.05)], 0.9, 1.15, "").outcome, Outcome::Holds);
@@ -412,31 +480,111 @@ mod tests {
     }
 
     #[test]
+    fn equal_figures_refute_more() {
+        assert_eq!(all_above(&[ratio(1.0)], 1.0, "").outcome, Outcome::Fails);
+        assert_eq!(any_above(&[ratio(1.0), ratio(0.99)], 1.0, "").outcome, Outcome::Fails);
+        assert_eq!(all_below(&[ratio(1.0)], 1.0, "").outcome, Outcome::Fails);
+    }
+
+    #[test]
     fn small_differences_and_few_samples_are_not() {
-        assert_eq!(all_above(&[ratio(1.02)], 1.0, "").outcome, Outcome::Undecided);
-        let few = Ratio::new("r", &[2.0, 2.1, 2.2], &[1.0, 1.1, 1.2]);
+        assert_eq!(all_above(&[noisy()], 1.0, "").outcome, Outcome::Undecided);
+        assert_eq!(all_below(&[noisy()], 1.0, "").outcome, Outcome::Undecided);
+        assert_eq!(all_above(&[ratio(1.2)], 1.2, "").outcome, Outcome::Undecided);
+        let few = Ratio::new("r", &[2.0, 2.1, 2.2, 2.1, 2.0], &[1.0, 1.1, 1.2, 1.0, 1.1]);
         assert_eq!(all_above(&[few], 1.0, "").outcome, Outcome::Undecided);
-        let mixed = Ratio::new("r", &[1.0, 2.0, 1.1, 1.9, 1.2], &[1.0, 2.1, 1.1, 1.9, 1.2]);
+        let few = Ratio::new("r", &[1.0; 5], &[1.0; 5]);
+        assert_eq!(all_within(&[few], 0.9, 1.1, "").outcome, Outcome::Undecided);
+        let mixed = Ratio::new("r", &[1.0, 2.0, 1.1, 1.9, 1.2, 1.0], &[1.1, 1.0, 2.1, 1.1, 1.9, 1.2]);
         assert_eq!(all_above(std::slice::from_ref(&mixed), 1.0, "").outcome, Outcome::Undecided);
         assert_eq!(all_within(&[mixed], 0.9, 1.1, "").outcome, Outcome::Undecided);
     }
 
     #[test]
+    fn what_disturbs_a_round_disturbs_both() {
+        // A machine that becomes ten times slower: unpaired, a tenth more would not be seen.
+        let drift: Vec<f64> = (1..=10).map(f64::from).collect();
+        let more: Vec<f64> = drift.iter().enumerate().map(|(i, x)| x * (1.1 + i as f64 * 0.001)).collect();
+        assert_eq!(all_above(&[Ratio::new("r", &more, &drift)], 1.0, "").outcome, Outcome::Holds);
+        // One round in which only one of them was disturbed.
+        let mut odd = drift.clone();
+        odd[4] *= 30.0;
+        assert_eq!(all_within(&[Ratio::new("r", &odd, &drift)], 0.9, 1.1, "").outcome, Outcome::Holds);
+    }
+
+    #[test]
+    fn pooled_ratios_are_less_noisy() {
+        let noise = [1.1, 0.9, 1.1, 0.9, 1.1, 0.9, 1.1, 0.9];
+        let a = Ratio::new("a", &noise, &[1.0; 8]);
+        let b = Ratio::new("b", &[1.0; 8], &noise);
+        assert_eq!(all_within(&[a.clone(), b.clone()], 0.95, 1.05, "").outcome, Outcome::Undecided);
+        let pooled = Ratio::pooled("both", &[a, b]).unwrap();
+        assert_eq!(all_within(&[pooled], 0.95, 1.05, "").outcome, Outcome::Holds);
+        assert!(Ratio::pooled("none", &[]).is_none());
+    }
+
+    #[test]
+    fn several_of_many_say_what_one_alone_may_not() {
+        // Each is just sure by itself, and not as one of twenty.
+        let weak = || Ratio::new("r", &[0.93, 0.955, 0.945, 0.965, 0.95, 0.96, 0.94], &[1.0; 7]);
+        let threshold = 0.98;
+        assert!(weak().below(threshold), "{:?}", weak().interval(1));
+        let equal = || ratio(1.2);
+        let mut many: Vec<Ratio> = (0..19).map(|_| equal()).collect();
+        many.push(weak());
+        let alone = many[19].is_below(threshold, 20);
+        many.extend([weak(), weak()]);
+        assert_eq!(all_above(&many, threshold, "").outcome, Outcome::Fails);
+        assert!(!alone || weak().interval(20).high < threshold / (1.0 + MARGIN));
+    }
+
+    #[test]
+    fn differences_may_be_negative() {
+        let rest = Ratio::new("r", &[-1.0, 1.0, -2.0, 2.0, 0.5, -0.5, 1.0], &[10.0; 7]);
+        assert_eq!(all_below(&[rest], 0.5, "").outcome, Outcome::Holds);
+    }
+
+    #[test]
+    fn one_of_many_needs_more_than_one_alone() {
+        // Seven rounds, just beyond the threshold: enough for one comparison, and for one of fifty not.
+        let b = [1.0; 7];
+        let a = [1.02, 1.12, 1.15, 1.18, 1.2, 1.22, 1.3];
+        let one = Ratio::new("r", &a, &b);
+        assert_eq!(any_above(std::slice::from_ref(&one), 1.1, "").outcome, Outcome::Undecided);
+        let sure = Ratio::new("r", &[1.13, 1.14, 1.15, 1.16, 1.17, 1.18, 1.2], &b);
+        assert!(sure.is_above(1.1, 1) && sure.interval(50).low < sure.interval(1).low);
+        assert!(one.interval(50).low < one.interval(1).low && one.interval(50).high > one.interval(1).high);
+    }
+
+    #[test]
     fn nothing_measured_is_undecided_and_says_so() {
-        for verdict in [all_above(&[], 1.0, "x"), any_above(&[], 1.0, "x"), all_within(&[], 0.9, 1.1, "x")] {
+        for verdict in [
+            all_above(&[], 1.0, "x"),
+            all_below(&[], 1.0, "x"),
+            any_above(&[], 1.0, "x"),
+            all_within(&[], 0.9, 1.1, "x"),
+            mostly_above(&[], 0.5, "x"),
+        ] {
             assert_eq!(verdict.outcome, Outcome::Undecided);
             assert!(verdict.evidence.starts_with("not measured"));
         }
+        assert_eq!(all_above(&[Ratio::new("r", &[], &[])], 1.0, "").outcome, Outcome::Undecided);
     }
 
     #[test]
     fn shares_of_pairs() {
-        let twenty = vec![ratio(2.0); 20];
-        assert_eq!(mostly_above(&twenty, 0.5, "").outcome, Outcome::Holds);
-        let half: Vec<Ratio> = (0..20).map(|i| ratio(if i % 2 == 0 { 2.0 } else { 0.5 })).collect();
-        assert_eq!(mostly_above(&half, 0.5, "").outcome, Outcome::Undecided);
-        assert_eq!(mostly_above(&vec![ratio(0.5); 20], 0.5, "").outcome, Outcome::Fails);
-        assert_eq!(mostly_above(&vec![ratio(1.0); 20], 0.5, "").outcome, Outcome::Fails, "all equal: no majority");
+        let with = |wins: usize, open: usize, all: usize| {
+            let ratio = |i| match i {
+                i if i < wins => ratio(2.0),
+                i if i < wins + open => noisy(),
+                _ => ratio(0.99),
+            };
+            mostly_above(&(0..all).map(ratio).collect::<Vec<_>>(), 0.5, "").outcome
+        };
+        assert_eq!(with(11, 0, 20), Outcome::Holds);
+        assert_eq!(with(10, 0, 20), Outcome::Fails, "a half is not most");
+        assert_eq!(with(10, 1, 20), Outcome::Undecided);
+        assert_eq!(with(0, 9, 20), Outcome::Fails);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::Error;
 use crate::claims::{Ratio, short};
+use crate::interrupt;
 use crate::launch::{find_in_path, measure};
 use crate::stats;
 
@@ -70,6 +71,10 @@ pub fn compare(request: &Request) -> Result<String, Error> {
             let mut command = Command::new(&request.heddle);
             command.arg("run").args(WAYS[way].1).arg("--").args(&request.program).stdin(Stdio::null());
             let run = measure(&mut command, request.patience);
+            if interrupt::came() {
+                clear();
+                return Err(Error("interrupted".to_owned()));
+            }
             if let Some(why) = run.failure {
                 clear();
                 return Err(Error(format!("{} ({}): {why}", name.display(), WAYS[way].0)));

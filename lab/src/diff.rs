@@ -4,10 +4,14 @@ use std::fmt::Write;
 use std::path::Path;
 
 use crate::Error;
-use crate::claims::{Ratio, short};
+use crate::claims::short;
 use crate::plan::Plot;
 use crate::report;
+use crate::stats;
 use crate::store::Store;
+
+/// Less than this is no difference between two runs: so much drifts from one to the next on one machine.
+const MARGIN: f64 = 0.03;
 
 /// What differs: verdicts, and figures at the same points.
 pub fn diff(a: &Path, b: &Path) -> Result<String, Error> {
@@ -61,9 +65,8 @@ fn figures(text: &mut String, first: &Store, second: &Store) {
                         continue;
                     }
                     compared += 1;
-                    let ratio = Ratio::new("", &b, &a);
-                    if ratio.above(1.0) || ratio.below(1.0) {
-                        lines.push((ratio.value(), format!("{} {series} at {x}, {}", e.id, plot.metric)));
+                    if let Some(ratio) = stats::clear_ratio(&b, &a, MARGIN) {
+                        lines.push((ratio, format!("{} {series} at {x}, {}", e.id, plot.metric)));
                     }
                 }
             }

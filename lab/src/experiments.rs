@@ -25,6 +25,8 @@ mod uts;
 #[path = "../experiments/002-waits/plan.rs"]
 mod waits;
 
+pub use uts::TREES;
+
 /// All, in the order in which they run.
 pub static ALL: [&Experiment; 11] = [
     &alloc::EXPERIMENT,

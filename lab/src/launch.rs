@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::Error;
-use crate::plan::{Point, Program, Task};
+use crate::interrupt;
+use crate::plan::{Contender, Point, Program, Task};
 
 static PROGRAMS: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/programs.rs"));
 static RIVALS: &[(&str, &str, &str)] = include!(concat!(env!("OUT_DIR"), "/rivals.rs"));
@@ -41,6 +42,8 @@ pub struct Bench {
     absent: BTreeMap<&'static str, String>,
     /// Programs compiled for the detector.
     made: BTreeSet<&'static str>,
+    /// The rivals in Rust, or why they are not here.
+    contenders: Result<Kernels, String>,
 }
 
 /// How the reason begins why no program could be made for the detector.
@@ -63,7 +66,8 @@ impl Bench {
                 .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)))
                 .map_err(|e| Error(format!("{}: {e}", path.display())))?;
         }
-        Ok(Self { heddle: heddle.to_owned(), folder, absent: BTreeMap::new(), made: BTreeSet::new() })
+        let contenders = Kernels::find(heddle);
+        Ok(Self { heddle: heddle.to_owned(), folder, absent: BTreeMap::new(), made: BTreeSet::new(), contenders })
     }
 
     /// Why a point cannot be measured here, if so. Compiles a rival's program when first asked for it.
@@ -75,6 +79,11 @@ impl Bench {
         }
         match point.program {
             Program::Rival(name) => self.rival(name),
+            Program::Contender(contender) => match &self.contenders {
+                Ok(kernels) if kernels.has(contender) => None,
+                Ok(kernels) => Some(format!("{}: {} has no such contender", contender.name, kernels.program.display())),
+                Err(why) => Some(format!("{}: {why}", contender.name)),
+            },
             Program::Watched(name) => self.watched(name),
             Program::System(name) if find_in_path(name).is_none() => Some(format!("{name} is not installed")),
             _ => None,
@@ -162,6 +171,8 @@ impl Bench {
             Program::Watched(name) => self.folder.join(format!("{name}-watched")),
             Program::C(name) | Program::Rival(name) => self.folder.join(name),
             Program::Child(_) => self.heddle.clone(),
+            // Without the program the point is not run.
+            Program::Contender(_) => self.contenders.as_ref().map_or_else(|_| PathBuf::new(), |k| k.program.clone()),
             Program::System(name) => find_in_path(name).unwrap_or_else(|| name.into()),
         }
     }
@@ -191,6 +202,9 @@ impl Bench {
         if let Program::Child(name) = program {
             words.extend(["lab-child".to_owned(), name.to_owned()]);
         }
+        if let Program::Contender(contender) = program {
+            words.extend(["--contend", contender.kernel, contender.name].map(str::to_owned));
+        }
         words.extend(args.iter().cloned());
         words
     }
@@ -219,11 +233,23 @@ impl Bench {
         if let Some(workers) = point.workers {
             command.env("HEDDLE_WORKERS", workers.to_string());
         }
+        if let Program::Contender(_) = point.program {
+            // Some of them run other jobs on top of one that waits.
+            command.env("RUST_MIN_STACK", (256 << 20).to_string());
+        }
         limit_files(&mut command, point.files);
         let run = measure(&mut command, patience);
         let mut outcome = Outcome { failure: run.failure, figures: run.figures, checks: BTreeMap::new() };
         for line in run.stdout.lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
+            if let (Program::Contender(contender), [time, result]) = (point.program, &words[..]) {
+                if let Ok(time) = time.parse::<f64>() {
+                    outcome.figures.insert("time".to_owned(), time / 1e9);
+                    outcome.figures.insert(contender.figure.to_owned(), time / point.items);
+                    outcome.checks.insert(contender.check.to_owned(), (*result).to_owned());
+                }
+                continue;
+            }
             match words[..] {
                 ["check", name, value] => {
                     outcome.checks.insert(name.to_owned(), value.to_owned());
@@ -248,6 +274,39 @@ impl Bench {
             outcome.checks.insert("output".to_owned(), fnv1a(run.stdout.as_bytes()).to_string());
         }
         outcome
+    }
+}
+
+/// The program of `bench/kernels`, which holds the rivals in Rust.
+#[derive(Debug)]
+struct Kernels {
+    program: PathBuf,
+    /// What it has, a kernel a line: `fib: sequential; rayon; ...`.
+    list: String,
+}
+
+/// Names it, if it is not beside this program.
+const KERNELS: &str = "HEDDLE_LAB_KERNELS";
+
+impl Kernels {
+    fn find(heddle: &Path) -> Result<Self, String> {
+        let program = std::env::var_os(KERNELS).map_or_else(|| heddle.with_file_name("kernels"), PathBuf::from);
+        let how = format!(
+            "'cargo build --release -p heddle-bench-kernels' makes it in Heddle's source tree, {KERNELS} names it elsewhere"
+        );
+        if !program.is_file() {
+            return Err(format!("not measured, for there is no {}; {how}", program.display()));
+        }
+        let run = measure(Command::new(&program).arg("--list").stdin(Stdio::null()), Duration::from_secs(10));
+        match run.failure {
+            None if run.stdout.contains("fib: ") => Ok(Self { program, list: run.stdout }),
+            _ => Err(format!("not measured, for {} is not the program that holds it; {how}", program.display())),
+        }
+    }
+
+    fn has(&self, contender: &Contender) -> bool {
+        let line = self.list.lines().find_map(|line| line.strip_prefix(contender.kernel)?.strip_prefix(": "));
+        line.is_some_and(|line| line.split("; ").any(|name| name == contender.name))
     }
 }
 
@@ -322,6 +381,7 @@ pub fn measure(command: &mut Command, patience: Duration) -> Run {
         Err(e) => return fail(format!("{}: {e}", command.get_program().display())),
     };
     let pid = child.id().cast_signed();
+    interrupt::begin(pid);
     let reader = |from: Option<Box<dyn Read + Send>>| {
         std::thread::spawn(move || {
             let mut bytes = Vec::new();
@@ -358,6 +418,7 @@ pub fn measure(command: &mut Command, patience: Duration) -> Run {
     // What it left behind (there should be nothing) would keep the pipes open.
     // SAFETY: the group is that of a child that has not been taken away yet.
     unsafe { libc::kill(-pid, libc::SIGKILL) };
+    interrupt::done();
     let mut status = 0;
     // SAFETY: a C structure of numbers, for which zeroes are a value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -405,5 +466,23 @@ mod tests {
         let run = measure(Command::new("sh").args(["-c", "sleep 60 & sleep 60"]), Duration::from_millis(50));
         assert!(run.failure.unwrap().contains("no end within"));
         assert!(measure(&mut Command::new("/nonexistent"), seconds).failure.is_some());
+    }
+
+    #[test]
+    fn rivals_in_rust_are_found_or_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let heddle = folder.path().join("heddle");
+        let absent = Kernels::find(&heddle).unwrap_err();
+        assert!(absent.contains("cargo build") && absent.contains(KERNELS), "{absent}");
+        let program = folder.path().join("kernels");
+        for (says, found) in [("fib: sequential; rayon", true), ("something else", false)] {
+            fs::write(&program, format!("#!/bin/sh\necho '{says}'\n")).unwrap();
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+            assert_eq!(Kernels::find(&heddle).is_ok(), found, "{says}");
+        }
+        let kernels = Kernels { program, list: "fib: sequential; rayon\nfib-threads: tokio\n".to_owned() };
+        let contender = |kernel, name| Contender { kernel, name, check: "fib", figure: "call" };
+        assert!(kernels.has(&contender("fib", "rayon")) && kernels.has(&contender("fib-threads", "tokio")));
+        assert!(!kernels.has(&contender("fib", "tokio")) && !kernels.has(&contender("uts", "rayon")));
     }
 }

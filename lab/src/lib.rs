@@ -13,6 +13,7 @@ pub mod claims;
 pub mod compare;
 pub mod diff;
 mod experiments;
+mod interrupt;
 mod launch;
 mod machine;
 mod plan;
@@ -22,6 +23,7 @@ mod simulate;
 pub mod stats;
 pub mod store;
 
+pub use interrupt::{came as interrupted, watch as watch_signals};
 pub use plan::{Size, Task};
 pub use run::{Request, default_out, run};
 

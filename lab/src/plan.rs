@@ -20,7 +20,7 @@ pub enum Task {
     Clone,
     /// The library's fork-join.
     Join,
-    /// Another runtime: OpenMP, TBB, Go.
+    /// Another runtime: OpenMP, TBB, Go, rayon, chili, tokio.
     Rival,
     /// One task, nothing shared: what others are compared with.
     Plain,
@@ -54,11 +54,26 @@ pub enum Program {
     Child(&'static str),
     /// A rival's program, compiled if its compiler is found.
     Rival(&'static str),
+    /// A rival in Rust: a contender of `bench/kernels`, if its program is there.
+    Contender(&'static Contender),
     /// A program of the system.
     System(&'static str),
     /// One of the C programs, compiled for the sharing detector if there is a compiler for that, and run with it. Its figure
     /// `lines` is how many shared lines were found.
     Watched(&'static str),
+}
+
+/// A contender of `bench/kernels`, which is built apart, since the lab's own build should not want every rival.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Contender {
+    /// The kernel, as that program calls it.
+    pub kernel: &'static str,
+    /// The contender, likewise.
+    pub name: &'static str,
+    /// What its result is called among the check values.
+    pub check: &'static str,
+    /// The figure per item.
+    pub figure: &'static str,
 }
 
 /// One point of a curve.
@@ -88,6 +103,8 @@ pub struct Point {
     pub may_fail: bool,
     /// Measured only so often, if fewer than others (what does not vary).
     pub rounds: Option<u32>,
+    /// What a contender's time is divided by.
+    pub items: f64,
     /// A server that the program starts: its name, and it gets the rest of the arguments.
     pub server: Option<(&'static str, Vec<String>)>,
 }
@@ -108,6 +125,7 @@ impl Point {
             group: None,
             may_fail: false,
             rounds: None,
+            items: 1.0,
             server: None,
         }
     }
@@ -167,7 +185,7 @@ impl Size {
 
     /// How often each point is measured, if there is time.
     pub fn rounds(self) -> u32 {
-        self.pick(1, 9, 7)
+        self.pick(1, 12, 7)
     }
 
     /// How long a program may take before it has failed.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::Error;
+use crate::interrupt;
 use crate::launch::Bench;
 use crate::machine::Machine;
 use crate::plan::{Experiment, Point, Setting, Size, Task};
@@ -22,14 +23,16 @@ pub struct Request {
     pub tasks: Vec<Task>,
     /// Where results go.
     pub out: PathBuf,
+    /// How often each point is measured at most, if not as often as the size says.
+    pub rounds: Option<u32>,
     /// This program.
     pub heddle: PathBuf,
 }
 
 /// All quick experiments together end within this.
-const QUICK_LIMIT: Duration = Duration::from_secs(230);
+const QUICK_LIMIT: Duration = Duration::from_secs(215);
 /// Fewer repetitions than this decide nothing, so they are made even if it takes longer than planned.
-const LEAST_ROUNDS: u32 = 4;
+const LEAST_ROUNDS: u32 = 6;
 
 struct Progress {
     terminal: bool,
@@ -75,15 +78,19 @@ pub fn run(request: &Request) -> Result<(Store, Vec<String>), Error> {
     let setting = Setting { size: request.size, machine: machine.clone() };
     let mut store = Store::open(&request.out, request.size, machine)?;
     let mut bench = Bench::new(&request.heddle, &request.out)?;
+    let planned: f64 = experiments.iter().map(|e| e.seconds).sum();
     let mut progress = Progress {
         terminal: std::io::stderr().is_terminal(),
         start: Instant::now(),
-        planned: experiments.iter().map(|e| e.seconds).sum(),
+        planned,
         done: 0.0,
         scale: request.size.pick(0.05, 1.0, 100.0),
     };
+    let rounds = request.rounds.unwrap_or(request.size.rounds());
     let mut complaints = Vec::new();
     for experiment in experiments {
+        // What an interrupted run, or one before something was installed, could not do may be there now.
+        store.forget_absent(experiment.id);
         for limit in (experiment.limits)(&setting) {
             store.note_absent(experiment.id, &limit)?;
         }
@@ -97,83 +104,121 @@ pub fn run(request: &Request) -> Result<(Store, Vec<String>), Error> {
                 None => points.push(point),
             }
         }
-        run_one(experiment, &points, &setting, &bench, &mut store, &progress, &mut complaints)?;
+        // What others took too long, or did not need, all that follow share.
+        let left = QUICK_LIMIT.saturating_sub(progress.start.elapsed()).as_secs_f64();
+        let share = left * experiment.seconds / (progress.planned - progress.done);
+        let limit = match request.size {
+            Size::Quick => share.min(QUICK_LIMIT.as_secs_f64() / 4.0),
+            _ => f64::INFINITY,
+        };
+        let mut part = Part { experiment, points: &points, size: request.size, rounds, limit };
+        part.run(&bench, &mut store, &progress, &mut complaints)?;
         progress.done += experiment.seconds;
     }
     progress.clear();
     Ok((store, complaints))
 }
 
-fn run_one(
-    experiment: &Experiment,
-    points: &[Point],
-    setting: &Setting,
-    bench: &Bench,
-    store: &mut Store,
-    progress: &Progress,
-    complaints: &mut Vec<String>,
-) -> Result<(), Error> {
-    let start = Instant::now();
-    let mut expected: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
-    for sample in store.samples.iter().filter(|s| s.experiment == experiment.id && s.failure.is_none()) {
-        if let Some(point) = points.iter().find(|p| p.series == sample.series && p.x == sample.x)
-            && let Some(group) = &point.group
-        {
-            expected.entry(group.clone()).or_insert_with(|| sample.checks.clone());
+/// One experiment's turn.
+struct Part<'a> {
+    experiment: &'a Experiment,
+    points: &'a [Point],
+    size: Size,
+    rounds: u32,
+    /// Seconds that it may take, roughly.
+    limit: f64,
+}
+
+impl Part<'_> {
+    /// What the points of each group must print, as far as samples say.
+    fn expected(&self, store: &Store) -> BTreeMap<String, BTreeMap<String, String>> {
+        let mut expected = BTreeMap::new();
+        for sample in store.samples.iter().filter(|s| s.experiment == self.experiment.id && s.failure.is_none()) {
+            if let Some(point) = self.points.iter().find(|p| p.series == sample.series && p.x == sample.x)
+                && let Some(group) = &point.group
+            {
+                expected.entry(group.clone()).or_insert_with(|| sample.checks.clone());
+            }
         }
+        expected
     }
-    let rounds = setting.size.rounds();
-    for round in 0..rounds {
-        let elapsed = start.elapsed().as_secs_f64();
-        // A round that would not end in time is not begun.
-        if setting.size == Size::Quick {
-            let next = elapsed * f64::from(round + 1) / f64::from(round.max(1));
-            let late = progress.start.elapsed() > QUICK_LIMIT;
-            if round > 0 && (late || round >= LEAST_ROUNDS && next > experiment.seconds) {
+
+    fn run(
+        &mut self,
+        bench: &Bench,
+        store: &mut Store,
+        progress: &Progress,
+        complaints: &mut Vec<String>,
+    ) -> Result<(), Error> {
+        let (experiment, points, start) = (self.experiment, self.points, Instant::now());
+        let mut expected = self.expected(store);
+        let mut before = 0.0;
+        for round in 0..self.rounds {
+            // A round that would not end in time is not begun. It takes as long as the one before it.
+            let begin = start.elapsed().as_secs_f64();
+            let next = begin + (begin - before);
+            before = begin;
+            let late = self.size == Size::Quick && progress.start.elapsed() > QUICK_LIMIT;
+            if round > 0 && (late || round >= LEAST_ROUNDS && next > self.limit) {
                 break;
             }
-        }
-        for turn in 0..points.len() {
-            // Each round begins elsewhere, so that nobody is always the first or the one after a heavy one.
-            let point = &points[(turn + round as usize * 7) % points.len()];
-            let many = point.rounds.is_some_and(|most| round >= most);
-            if many || store.has(experiment.id, &point.series, point.x, round) {
-                continue;
-            }
-            if setting.size == Size::Quick && progress.start.elapsed() > QUICK_LIMIT {
-                store.note_absent(experiment.id, "the time of a quick run was up")?;
-                break;
-            }
-            let within = (f64::from(round) + turn as f64 / points.len() as f64) / f64::from(rounds);
-            if progress.terminal || turn == 0 {
-                progress.show(experiment, within, &format!("round {} of {rounds}", round + 1));
-            }
-            let outcome = bench.run(point, setting.size.patience());
-            let mut failure = outcome.failure;
-            if let (None, Some(group)) = (&failure, &point.group) {
-                let agreed = expected.entry(group.clone()).or_insert_with(|| outcome.checks.clone());
-                if *agreed != outcome.checks {
-                    failure = Some(format!("wrong result: {:?} where others have {agreed:?}", outcome.checks));
+            for turn in 0..points.len() {
+                // Each round begins elsewhere, so that nobody is always the first or the one after a heavy one.
+                let point = &points[(turn + round as usize * 7) % points.len()];
+                let many = point.rounds.is_some_and(|most| round >= most);
+                if many || store.has(experiment.id, &point.series, point.x, round) {
+                    continue;
                 }
-            }
-            if let (Some(why), false) = (&failure, point.may_fail) {
-                let line = format!("{}: {}: {why}", experiment.id, point.key());
-                if !complaints.contains(&line) {
-                    complaints.push(line);
+                if self.size == Size::Quick && progress.start.elapsed() > QUICK_LIMIT {
+                    store.note_absent(experiment.id, "the time of a quick run was up; the same command goes on")?;
+                    break;
                 }
+                let within = (f64::from(round) + turn as f64 / points.len() as f64) / f64::from(self.rounds);
+                if progress.terminal || turn == 0 {
+                    progress.show(experiment, within, &format!("round {} of {}", round + 1, self.rounds));
+                }
+                let sample = self.sample(point, round, bench, &mut expected)?;
+                if let (Some(why), false) = (&sample.failure, point.may_fail) {
+                    let line = format!("{}: {}: {why}", experiment.id, point.key());
+                    if !complaints.contains(&line) {
+                        complaints.push(line);
+                    }
+                }
+                store.add(sample)?;
             }
-            store.add(Sample {
-                experiment: experiment.id.to_owned(),
-                series: point.series.clone(),
-                x: point.x,
-                round,
-                failure,
-                figures: outcome.figures,
-                checks: outcome.checks,
-            })?;
         }
+        Ok(())
     }
-    Ok(())
+
+    fn sample(
+        &self,
+        point: &Point,
+        round: u32,
+        bench: &Bench,
+        expected: &mut BTreeMap<String, BTreeMap<String, String>>,
+    ) -> Result<Sample, Error> {
+        let outcome = bench.run(point, self.size.patience());
+        if interrupt::came() {
+            // What it did is no failure of the program's.
+            return Err(Error("interrupted; the same command goes on from here".to_owned()));
+        }
+        let mut failure = outcome.failure;
+        if let (None, Some(group)) = (&failure, &point.group) {
+            let agreed = expected.entry(group.clone()).or_insert_with(|| outcome.checks.clone());
+            if *agreed != outcome.checks {
+                failure = Some(format!("wrong result: {:?} where others have {agreed:?}", outcome.checks));
+            }
+        }
+        Ok(Sample {
+            experiment: self.experiment.id.to_owned(),
+            series: point.series.clone(),
+            x: point.x,
+            round,
+            failure,
+            figures: outcome.figures,
+            checks: outcome.checks,
+        })
+    }
 }
 
 /// The default folder of results.

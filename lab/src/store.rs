@@ -142,6 +142,11 @@ impl Store {
         self.write_about()
     }
 
+    /// Forgets what could not be measured of an experiment: it is tried again.
+    pub fn forget_absent(&mut self, experiment: &str) {
+        self.absent.retain(|(id, _)| id != experiment);
+    }
+
     /// Whether this run of this point is there already.
     pub fn has(&self, experiment: &str, series: &str, x: f64, round: u32) -> bool {
         self.samples.iter().any(|s| s.round == round && s.x == x && s.series == series && s.experiment == experiment)
@@ -160,10 +165,12 @@ impl Store {
         Ok(())
     }
 
-    /// The good values of a figure at a point.
+    /// The good values of a figure at a point, round by round.
     pub fn values(&self, experiment: &str, series: &str, x: f64, metric: &str) -> Vec<f64> {
         let here = |s: &&Sample| s.experiment == experiment && s.series == series && s.x == x && s.failure.is_none();
-        self.samples.iter().filter(here).filter_map(|s| s.figures.get(metric).copied()).collect()
+        let mut samples: Vec<&Sample> = self.samples.iter().filter(here).collect();
+        samples.sort_by_key(|s| s.round);
+        samples.into_iter().filter_map(|s| s.figures.get(metric).copied()).collect()
     }
 
     /// Where a curve has points, in order.

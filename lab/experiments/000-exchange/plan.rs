@@ -8,7 +8,7 @@ const ID: &str = "000-exchange";
 const USUAL_LIMIT: u64 = 1024;
 
 fn points(setting: &Setting) -> Vec<Point> {
-    let k = setting.size.pick(1 << 10, 1 << 14, 1 << 18);
+    let k = setting.size.pick(1 << 10, 1 << 13, 1 << 18);
     let rebuild = u8::from(setting.size == Size::Full);
     let counts: &[u64] = setting.size.pick(&[1, 2], &[1, 2, 8, 32, 128, 512], &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512]);
     let mut points = Vec::new();
@@ -154,7 +154,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     id: ID,
     title: "Arrays passed round a ring of pipes",
     readme: include_str!("README.md"),
-    seconds: 27.0,
+    seconds: 26.0,
     points,
     limits,
     claims: &CLAIMS,

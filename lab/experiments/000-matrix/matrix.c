@@ -1,10 +1,12 @@
 // The product of two square matrices by three plain loops, stored by rows or by tiles of one page.
 //
-//   matrix kind=t|p|c n=TASKS k=ORDER layout=rows|tiles memory=malloc|shared|huge thp=on|off|as-is [affinity=...]
+//   matrix kind=t|p|c n=TASKS k=ORDER layout=rows|tiles memory=malloc|shared|huge thp=on|off|as-is [part=1] [affinity=...]
+//
+// part=4: of its rows each task computes the first quarter only.
 #include "lab.h"
 #include <sys/prctl.h>
 
-static long order, chunk, tasks;
+static long order, chunk, tasks, part;
 static double *a, *b, *r;
 static int tiled;
 
@@ -47,6 +49,7 @@ static void fill(long id) {
 static inline __attribute__((always_inline)) void multiply_rows(long id) {
     long from, to;
     rows_of(id, &from, &to);
+    to = from + (to - from + part - 1) / part;
     for (long i = from; i < to; i++)
         for (long j = 0; j < order; j++) {
             double sum = 0;
@@ -83,6 +86,7 @@ int main(int argc, char **argv) {
     tasks = number("n", 1);
     order = number("k", 256);
     tiled = is("layout", "tiles");
+    part = number("part", 1);
     CHECK(order % 32 == 0, "the order must be a multiple of 32");
     chunk = order / tasks;
     if (is("thp", "off")) CHECK(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0, "prctl: %s", strerror(errno));

@@ -202,7 +202,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     id: ID,
     title: "Objects handed from thread to thread",
     readme: include_str!("README.md"),
-    seconds: 14.0,
+    seconds: 15.0,
     points,
     limits: no_limits,
     claims: &CLAIMS,

@@ -2,12 +2,28 @@
 
 use crate::claims::{Claim, Ratio, Verdict, View, all_above, all_of, all_within, refutable};
 use crate::experiments::{doubling, no_limits};
-use crate::plan::{Curve, Experiment, Plot, Point, Program, Setting, Task};
+use crate::plan::{Contender, Curve, Experiment, Plot, Point, Program, Setting, Task};
 
 const ID: &str = "002-fib";
 
+/// The rivals in Rust, and whether they make something like a thread for each call, or fork and join.
+static CONTENDERS: [(Contender, bool); 3] = [
+    (Contender { kernel: "fib", name: "rayon", check: "fib", figure: "call" }, false),
+    (Contender { kernel: "fib", name: "chili", check: "fib", figure: "call" }, false),
+    (Contender { kernel: "fib-threads", name: "tokio", check: "fib", figure: "call" }, true),
+];
+
+/// All rivals.
+const RIVALS: [&str; 6] = ["OpenMP", "TBB", "Go", "rayon", "chili", "tokio"];
+
+/// How many calls fib(n) makes.
+fn calls(n: u64) -> f64 {
+    let (next, _) = (0..=n).fold((0.0, 1.0), |(a, b), _| (b, a + b));
+    2.0 * next - 1.0
+}
+
 fn points(setting: &Setting) -> Vec<Point> {
-    let large = setting.size.pick(15, 30, 36);
+    let large = setting.size.pick(15, 34, 40);
     let (threads, rivals) = (setting.size.pick(6, 15, 20), setting.size.pick(8, 23, 27));
     let fib = |series: &str, x: u64, task, program, n: u64, args: &str| {
         let mut point =
@@ -24,6 +40,14 @@ fn points(setting: &Setting) -> Vec<Point> {
         points.push(fib("join", workers, Task::Join, Program::Child("fib"), large, "mode=join"));
         points.push(fib("spawn", workers, Task::User, Program::Child("fib"), threads, "mode=spawn"));
         points.push(fib("threads, Heddle", workers, Task::User, Program::C("fib"), threads, "mode=threads"));
+        for (series, contender, n) in
+            CONTENDERS.iter().map(|(c, of_threads)| (c.name, c, if *of_threads { threads } else { rivals }))
+        {
+            let mut point = fib(series, workers, Task::Rival, Program::Contender(contender), n, "");
+            point.args = [workers, n, 1].map(|n| n.to_string()).to_vec();
+            point.items = calls(n);
+            points.push(point);
+        }
         for (series, program) in [("OpenMP", "fib_omp"), ("TBB", "fib_tbb"), ("Go", "fib_go")] {
             let args = format!("threads={workers}");
             points.push(fib(series, workers, Task::Rival, Program::Rival(program), rivals, &args));
@@ -94,7 +118,7 @@ fn grows_least(view: &View) -> Verdict {
         ))
     };
     let Some((ours, our_growth)) = growth("threads, Heddle") else { return Verdict::not_measured(view.why_not(ID)) };
-    let others: Vec<(Ratio, Vec<f64>)> = ["OpenMP", "TBB", "Go"].into_iter().filter_map(growth).collect();
+    let others: Vec<(Ratio, Vec<f64>)> = RIVALS.into_iter().filter_map(growth).collect();
     if others.is_empty() {
         return Verdict::not_measured("no other runtime is installed");
     }
@@ -157,13 +181,26 @@ pub static EXPERIMENT: Experiment = Experiment {
     id: ID,
     title: "fib: making and joining a task",
     readme: include_str!("README.md"),
-    seconds: 8.0,
+    seconds: 13.0,
     points,
     limits: no_limits,
     claims: &CLAIMS,
     plots: &[Plot {
         title: "Nanoseconds per call, by workers",
-        series: &["plain", "join", "far join", "spawn", "threads, Heddle", "threads, NPTL", "OpenMP", "TBB", "Go"],
+        series: &[
+            "plain",
+            "join",
+            "far join",
+            "spawn",
+            "threads, Heddle",
+            "threads, NPTL",
+            "OpenMP",
+            "TBB",
+            "Go",
+            "rayon",
+            "chili",
+            "tokio",
+        ],
         metric: "call",
         axes: ("workers", "ns"),
         published: &[Curve { name: "light threads, overhead, 8 x Opteron 2380", points: &[(1.0, 72.0), (32.0, 80.0)] }],

@@ -11,7 +11,7 @@ fn connections(setting: &Setting) -> &'static [u64] {
 }
 
 fn points(setting: &Setting) -> Vec<Point> {
-    let ms = setting.size.pick(20, 120, 2000);
+    let ms = setting.size.pick(20, 80, 2000);
     let mut points = Vec::new();
     for &n in connections(setting) {
         for (condition, active) in CONDITIONS.into_iter().zip([n, n / 8, 128]) {
@@ -77,15 +77,30 @@ fn falls(view: &View) -> Verdict {
 }
 
 fn waiting(view: &View) -> Verdict {
-    let cpu = ends(view, "Heddle, all active", "server_user_us").map_or_else(String::new, |(few, many)| {
-        let short = crate::claims::short;
-        format!(
-            " User time per answer, all active: {} us with few connections, {} us with many.",
-            short(crate::stats::median(&few)),
-            short(crate::stats::median(&many))
-        )
-    });
-    Verdict::not_measured(format!("the runtime counts its empty looks for work, but does not time them.{cpu}"))
+    // Per answer: what all CPUs together have time for, and what the server's own code (application and runtime, without the
+    // kernel) takes of it.
+    let cpus = view.cpus();
+    let mut ratios = Vec::new();
+    for condition in &CONDITIONS[..2] {
+        let series = series("Heddle", condition);
+        let all = Option::zip(ends(view, &series, "rate"), ends(view, &series, "server_user_us"));
+        let Some(((few, many), (user_few, user_many))) = all else { return Verdict::not_measured(view.why_not(ID)) };
+        if !Ratio::new("", &few, &many).above(1.0) {
+            return Verdict::cannot(format!(
+                "{condition}: with many connections the throughput is {} of that with few; there is no fall to explain",
+                crate::claims::short(Ratio::new("", &many, &few).value())
+            ));
+        }
+        let each = |rate: &f64| cpus * 1e6 / rate;
+        let more: Vec<f64> = few.iter().zip(&many).map(|(few, many)| each(many) - each(few)).collect();
+        let own: Vec<f64> = user_few.iter().zip(&user_many).map(|(few, many)| many - few).collect();
+        ratios.push(Ratio::new(
+            format!("{condition}, what an answer takes more of the server's own code / of all CPUs' time:"),
+            &own,
+            &more,
+        ));
+    }
+    all_below(&ratios, 0.5, "the smaller part of the fall is the application's and the runtime's own")
 }
 
 fn system_to_user(view: &View, conditions: &[&str]) -> Vec<Ratio> {
@@ -161,7 +176,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     id: ID,
     title: "Ping-pong with a thread per connection",
     readme: include_str!("README.md"),
-    seconds: 24.0,
+    seconds: 25.0,
     points,
     limits,
     claims: &CLAIMS,

@@ -57,7 +57,7 @@ int main(int argc, char **argv) {
     PTHREAD(pthread_attr_init(&attributes));
     PTHREAD(pthread_attr_setstacksize(&attributes, (size_t)number("stack", 64) * 1024));
     if (detached) PTHREAD(pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED));
-    struct node root = {tree_root(42), 0, 0, NULL};
+    struct node root = {tree_root((uint32_t)number("seed", 42)), 0, 0, NULL};
     if (number("warm", 0)) search(&root);
     struct rusage before, after;
     getrusage(RUSAGE_SELF, &before);

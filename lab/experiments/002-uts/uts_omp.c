@@ -28,7 +28,7 @@ int main(int argc, char **argv) {
     uint64_t result = 0, start = now_ns();
 #pragma omp parallel num_threads(threads)
 #pragma omp single
-    result = search(tree_root(42), 0);
+    result = search(tree_root((uint32_t)number("seed", 42)), 0);
     figure("time", (double)(now_ns() - start) / 1e9);
     check_value("nodes", result);
     return 0;

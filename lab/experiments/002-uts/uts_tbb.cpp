@@ -40,7 +40,7 @@ int main(int, char **argv) {
     uint64_t result = 0;
     auto start = std::chrono::steady_clock::now();
     tbb::task_arena arena((int)threads);
-    arena.execute([&] { result = search(tree_root(42), 0); });
+    arena.execute([&] { result = search(tree_root((uint32_t)number("seed", 42)), 0); });
     double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     printf("time %.9g\ncheck nodes %lu\n", took, result);
 }

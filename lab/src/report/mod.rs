@@ -58,6 +58,12 @@ pub(crate) fn counts(judged: &[Judged]) -> [(Outcome, usize); 4] {
         .map(|outcome| (outcome, judged.iter().filter(|j| j.verdict.outcome == outcome).count()))
 }
 
+/// With a capital letter, for people.
+pub(crate) fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
 /// A date of seconds since 1970, in UTC.
 pub(crate) fn date(seconds: u64) -> String {
     let days = (seconds / 86_400).cast_signed();
@@ -195,7 +201,7 @@ mod tests {
 
     fn store(folder: &Path, p: f64) -> Store {
         let mut store = Store::open(folder, Size::Quick, Machine::read()).unwrap();
-        for round in 0..5 {
+        for round in 0..8 {
             for x in [1.0, 8.0, 32.0, 512.0] {
                 store.add(sample(round, "T, frees", x, 1.0)).unwrap();
                 store.add(sample(round, "P, frees", x, p)).unwrap();

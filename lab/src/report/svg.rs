@@ -14,6 +14,11 @@ const RIGHT: f64 = 12.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 44.0;
 
+/// Colours that are told apart on both backgrounds, also with the usual colour blindnesses (after Okabe and Ito). Curves beyond
+/// these are dotted.
+pub const COLOURS: [&str; 10] =
+    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#8a6fd1", "#7f7f7f", "#a0522d", "#2e8b8b"];
+
 struct Line {
     name: String,
     ours: bool,
@@ -58,6 +63,11 @@ impl Axis {
     }
 }
 
+/// A power of two beside an axis.
+fn label(tick: f64) -> String {
+    if tick >= 1.0 { format!("{tick:.0}") } else { format!("1/{:.0}", 1.0 / tick) }
+}
+
 /// Text safe in HTML.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
@@ -100,7 +110,7 @@ pub fn plot(plot: &Plot, experiment: &str, store: &Store) -> Option<String> {
             "<line class=\"grid\" x1=\"{at:.1}\" y1=\"{TOP}\" x2=\"{at:.1}\" y2=\"{:.1}\"/><text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
             HEIGHT - BOTTOM,
             HEIGHT - BOTTOM + 16.0,
-            short(tick)
+            label(tick)
         );
     }
     for tick in y.ticks(8.0) {
@@ -111,7 +121,7 @@ pub fn plot(plot: &Plot, experiment: &str, store: &Store) -> Option<String> {
             WIDTH - RIGHT,
             LEFT - 6.0,
             at + 4.0,
-            short(tick)
+            label(tick)
         );
     }
     let _ = writeln!(
@@ -126,7 +136,12 @@ pub fn plot(plot: &Plot, experiment: &str, store: &Store) -> Option<String> {
     );
     let mut legend = String::from("<ul class=\"legend\">\n");
     for (i, line) in lines.iter().enumerate() {
-        let class = format!("c{}{}", i % 10, if line.ours { "" } else { " paper" });
+        let kind = match (line.ours, i < COLOURS.len()) {
+            (true, true) => "",
+            (true, false) => " more",
+            (false, _) => " paper",
+        };
+        let class = format!("c{}{kind}", i % COLOURS.len());
         for (at, _, low, high) in line.points.iter().filter(|p| p.3 > p.2) {
             let at = x.at(*at);
             let _ = writeln!(

@@ -4,15 +4,12 @@ use crate::claims::{Ratio, View, short};
 use crate::stats;
 use crate::store::Store;
 
-/// A sentence about a ratio: `faster` if the first takes less.
-fn times(ratio: &Ratio, margin: f64) -> String {
-    let value = ratio.value();
-    if ratio.above(1.0) && value > margin {
-        format!("{} times as long", short(value))
-    } else if ratio.below(1.0) && value < 1.0 / margin {
-        format!("{} of the time", short(value))
+/// How long something takes beside something else.
+fn as_long_as(ratio: &Ratio, other: &str) -> String {
+    if ratio.above(1.0) || ratio.below(1.0) {
+        format!("{} times as long as {other}", short(ratio.value()))
     } else {
-        "about as long (no difference that these runs can show)".to_owned()
+        format!("as long as {other} as far as these runs can tell ({})", short(ratio.value()))
     }
 }
 
@@ -50,28 +47,28 @@ pub fn findings(store: &Store) -> Vec<String> {
     })());
     all.push((|| {
         let r = view.ratio("000-alloc", "wall", "P, frees", "T, frees", 32.0)?;
-        Some(format!("32 tasks that allocate and free: processes take {} as threads.", times(&r, 1.03)))
+        Some(format!("32 tasks that allocate and free: processes take {}.", as_long_as(&r, "threads")))
     })());
     all.push((|| {
         let r = view.ratio("000-alloc", "wall", "U, frees", "T, frees", 512.0)?;
-        Some(format!("512 tasks that allocate and free: user threads take {} as kernel threads.", times(&r, 1.03)))
+        Some(format!("512 tasks that allocate and free: user threads take {}.", as_long_as(&r, "kernel threads")))
     })());
     all.push((|| {
         let r = view.ratio("000-exchange", "wall", "P", "T", 128.0)?;
         let u = view.ratio("000-exchange", "wall", "U", "T", 128.0)?;
         Some(format!(
-            "128 tasks that pass arrays round: processes take {} as threads, user threads {}.",
-            times(&r, 1.03),
-            times(&u, 1.03)
+            "128 tasks that pass arrays round: processes take {}, user threads {}.",
+            as_long_as(&r, "threads"),
+            as_long_as(&u, "kernel threads")
         ))
     })());
     all.push((|| {
         let r = view.ratio("000-matrix", "wall", "rows T", "rows T-N", cpus)?;
         let tiles = view.ratio("000-matrix", "wall", "rows T-N", "tiles T-N", cpus)?;
         Some(format!(
-            "A matrix product by rows takes with transparent huge pages {} as without; by rows it takes {} as by tiles.",
-            times(&r, 1.03),
-            times(&tiles, 1.03)
+            "A matrix product by rows takes with transparent huge pages {}; with small pages it takes {}.",
+            as_long_as(&r, "without"),
+            as_long_as(&tiles, "by tiles")
         ))
     })());
     all.push((|| {
