@@ -56,8 +56,8 @@ pub enum Command {
 #[derive(Args)]
 #[command(override_usage = "heddle compare [OPTIONS] -- PROGRAM [ARGS]...")]
 pub struct CompareOptions {
-    /// Run it at least so often in each way, 4 to 1000
-    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(4..=1000))]
+    /// Run it at least so often in each way, 6 to 1000: fewer cannot show a difference
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(6..=1000))]
     pub rounds: u32,
 
     /// Go on for about so many seconds if the program is short

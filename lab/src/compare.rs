@@ -44,6 +44,9 @@ const FIGURES: [(&str, &str, &str); 3] =
 
 type Samples = Vec<BTreeMap<String, f64>>;
 
+/// Starting under Heddle takes less than this.
+const START: Duration = Duration::from_millis(15);
+
 /// No more rounds than this, however short the program.
 const MOST_ROUNDS: u32 = 40;
 
@@ -135,6 +138,16 @@ fn advice(samples: &[Samples]) -> String {
             String::new()
         }
     };
+    // A program that ends at once shows little but how long it takes to start.
+    let extra = stats::median(&values(&samples[2], "wall")) - stats::median(&values(&samples[0], "wall"));
+    let short_run = if extra > 0.0 && extra < START.as_secs_f64() {
+        format!(
+            " The difference is {} ms, about what starting under Heddle takes: a longer run would tell more.",
+            short(extra * 1e3)
+        )
+    } else {
+        String::new()
+    };
     for (figure, _, _) in FIGURES {
         let r = ratio(0, 2, figure);
         let what = match figure {
@@ -151,8 +164,9 @@ fn advice(samples: &[Samples]) -> String {
         }
         if r.below(1.0) {
             return format!(
-                "Leave it on the kernel's threads: it is {what} there, by a factor of {}.{}",
+                "Leave it on the kernel's threads: it is {what} there, by a factor of {}.{}{}",
                 short(1.0 / r.value()),
+                if figure == "memory_mib" { "" } else { &short_run },
                 pages(0, "There")
             );
         }
@@ -180,6 +194,9 @@ mod tests {
         assert!(better.starts_with("Run it under Heddle: it is faster") && better.contains("2.0"), "{better}");
         let worse = advice(&[way(1.0, 5.0), way(2.0, 5.0), way(3.0, 5.0), way(3.0, 5.0)]);
         assert!(worse.starts_with("Leave it") && worse.contains("huge pages on"), "{worse}");
+        let brief = advice(&[way(0.001, 5.0), way(0.001, 5.0), way(0.005, 5.0), way(0.005, 5.0)]);
+        assert!(brief.contains("4.0") && brief.contains("a longer run"), "{brief}");
+        assert!(!worse.contains("a longer run"), "{worse}");
         let same = advice(&[way(1.0, 5.0), way(1.0, 5.0), way(1.0, 5.0), way(1.0, 5.0)]);
         assert!(same.contains("no difference that these runs can show"), "{same}");
     }

@@ -17,6 +17,7 @@ mod interrupt;
 mod launch;
 mod machine;
 mod plan;
+mod ratio;
 pub mod report;
 mod run;
 mod simulate;

@@ -31,7 +31,7 @@ pub struct Request {
 
 /// All quick experiments together end within this.
 const QUICK_LIMIT: Duration = Duration::from_secs(215);
-/// Fewer repetitions than this decide nothing, so they are made even if it takes longer than planned.
+/// Fewer repetitions than this decide nothing, so they are made even if it takes up to twice as long as planned.
 const LEAST_ROUNDS: u32 = 6;
 
 struct Progress {
@@ -39,6 +39,8 @@ struct Progress {
     start: Instant,
     planned: f64,
     done: f64,
+    /// Seconds after which no more is begun.
+    limit: f64,
     /// By how much the size makes everything longer than a quick run, roughly.
     scale: f64,
 }
@@ -51,7 +53,7 @@ impl Progress {
         // At first by plan, then more and more by what it took so far.
         let by_plan = self.planned * self.scale * (1.0 - part);
         let by_pace = if part > 0.0 { elapsed / part * (1.0 - part) } else { by_plan };
-        let left = by_plan * (1.0 - part) + by_pace * part;
+        let left = (by_plan * (1.0 - part) + by_pace * part).min(self.limit - elapsed).max(1.0);
         let left = match left {
             7200.0.. => format!("{:.0} hours", left / 3600.0),
             90.0.. => format!("{:.0} min", left / 60.0),
@@ -84,6 +86,7 @@ pub fn run(request: &Request) -> Result<(Store, Vec<String>), Error> {
         start: Instant::now(),
         planned,
         done: 0.0,
+        limit: if request.size == Size::Quick { QUICK_LIMIT.as_secs_f64() } else { f64::INFINITY },
         scale: request.size.pick(0.05, 1.0, 100.0),
     };
     let rounds = request.rounds.unwrap_or(request.size.rounds());
@@ -159,7 +162,8 @@ impl Part<'_> {
             let next = begin + (begin - before);
             before = begin;
             let late = self.size == Size::Quick && progress.start.elapsed() > QUICK_LIMIT;
-            if round > 0 && (late || round >= LEAST_ROUNDS && next > self.limit) {
+            let enough = if round < LEAST_ROUNDS { 2.0 * self.limit } else { self.limit };
+            if round > 0 && (late || next > enough) {
                 break;
             }
             for turn in 0..points.len() {

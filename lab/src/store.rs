@@ -86,6 +86,9 @@ impl Store {
             }
             return Ok(store);
         }
+        if folder.exists() && !folder.is_dir() {
+            return Err(Error(format!("{} is not a folder; name another with --out", folder.display())));
+        }
         fs::create_dir_all(folder).map_err(|e| Error(format!("{}: {e}", folder.display())))?;
         let began = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs());
         let store = Self { folder: folder.into(), size, machine, began, absent: Vec::new(), samples: Vec::new() };

@@ -76,7 +76,7 @@ fn points(setting: &Setting) -> Vec<Point> {
 fn watched(series: String, args: String) -> Point {
     let mut point = Point::new(format!("{WATCHED}{series}"), 2.0, Task::Kernel, Program::Watched("sharing"));
     point.rounds = Some(2);
-    point.args(format!("n=2 {args}"))
+    point.args(format!("n=2 meet=200 {args}"))
 }
 
 /// Time with n threads to that with one.

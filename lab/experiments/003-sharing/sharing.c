@@ -1,11 +1,12 @@
 // Threads that write to memory of their own, in lines that others use too.
 //
 //   sharing pattern=array|struct|queue n=THREADS count=TOTAL body=plain|mixed|atomic layout=packed|local|pad64|pad128|own
-//           [live=1]
+//           [live=1] [meet=1]
 //
 // The work is divided among the threads. array: each writes one element of a shared array. struct: each updates three fields
 // of its structure; layout=own: each allocates it itself. queue: one thread appends and one removes (n=1: one does both);
-// live=1: it starts empty.
+// live=1: it starts empty. meet=100: the threads do their work in a hundred parts and begin each together, so that they
+// take turns also where they do not run at the same time.
 #include "lab.h"
 
 enum { MOST = 64 };
@@ -14,7 +15,7 @@ struct span {
 } __attribute__((aligned(128)));
 
 static struct span spans[MOST];
-static long threads, each;
+static long threads, each, meetings;
 static size_t stride;
 static char *block, body;
 static int local, own, live;
@@ -86,32 +87,35 @@ static void *work(void *argument) {
     }
     pthread_barrier_wait(&start_line);
     spans[id].begin = now_ns();
-    if (is("pattern", "queue")) {
-        if (threads == 1) {
-            for (long i = 0; i < each; i++) {
-                append(i + 1 + (live ? 0 : each));
-                while (!take()) {}
+    for (long part = 0; part < meetings; part++) {
+        long from = each * part / meetings, to = each * (part + 1) / meetings;
+        if (part > 0) pthread_barrier_wait(&start_line);
+        if (is("pattern", "queue")) {
+            if (threads == 1) {
+                for (long i = from; i < to; i++) {
+                    append(i + 1 + (live ? 0 : each));
+                    while (!take()) {}
+                }
+            } else if (id == 0) {
+                for (long i = from; i < to; i++) append(i + 1 + (live ? 0 : each));
+            } else {
+                for (long i = from; i < to; i++)
+                    while (!take()) __builtin_ia32_pause();
             }
-        } else if (id == 0) {
-            for (long i = 0; i < each; i++) append(i + 1 + (live ? 0 : each));
+        } else if (is("pattern", "array")) {
+            volatile uint64_t *word = local ? &kept[0] : (volatile uint64_t *)(void *)mine;
+            volatile uint64_t *other = local || stride < 16 ? word : word + 1;
+            for (long i = from; i < to; i++) update(word, body == 'm' ? other : word, 1);
         } else {
-            for (long i = 0; i < each; i++)
-                while (!take()) __builtin_ia32_pause();
+            volatile uint64_t *fields = local ? kept : (volatile uint64_t *)(void *)mine;
+            for (long i = from; i < to; i++) {
+                update(&fields[0], &fields[1], 1);
+                update(&fields[1], &fields[2], 2);
+                update(&fields[2], &fields[0], 3);
+            }
         }
-    } else if (is("pattern", "array")) {
-        volatile uint64_t *word = local ? &kept[0] : (volatile uint64_t *)(void *)mine;
-        volatile uint64_t *other = local || stride < 16 ? word : word + 1;
-        for (long i = 0; i < each; i++) update(word, body == 'm' ? other : word, 1);
-        if (local) *(volatile uint64_t *)(void *)mine = kept[0];
-    } else {
-        volatile uint64_t *fields = local ? kept : (volatile uint64_t *)(void *)mine;
-        for (long i = 0; i < each; i++) {
-            update(&fields[0], &fields[1], 1);
-            update(&fields[1], &fields[2], 2);
-            update(&fields[2], &fields[0], 3);
-        }
-        if (local) memcpy(mine, kept, sizeof kept);
     }
+    if (local) memcpy(mine, kept, is("pattern", "array") ? sizeof kept[0] : sizeof kept);
     spans[id].end = now_ns();
     if (own) memcpy(block + (size_t)id * stride, mine, 24);
     return NULL;
@@ -127,6 +131,7 @@ int main(int argc, char **argv) {
     local = is("layout", "local");
     own = is("layout", "own");
     live = (int)number("live", 0);
+    meetings = number("meet", 1);
     long pad = is("layout", "pad64") ? 64 : is("layout", "pad128") ? 128 : 0;
     int queue = is("pattern", "queue"), array = is("pattern", "array");
     each = queue ? count : count / threads;

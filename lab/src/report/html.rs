@@ -36,6 +36,7 @@ details { margin: .8rem 0; } summary { cursor: pointer; }
 figure { margin: 1rem 0; } svg { width: 100%; height: auto; } svg text { fill: var(--soft); font-size: 12px; }
 .grid { stroke: var(--line); stroke-width: 1; } polyline { fill: none; stroke-width: 2; } .paper { stroke-dasharray: 5 4; } .more { stroke-dasharray: 2 3; }
 polyline.paper { stroke-width: 1.3; opacity: .75; } .spread { stroke-width: 1.5; opacity: .6; } circle { stroke: none; }
+@media (max-width: 40rem) { svg text { font-size: 20px; } polyline, .spread { stroke-width: 3; } circle { r: 5px; } }
 .legend { columns: 16rem; list-style: none; padding: 0; margin: .3rem 0; font-size: .875rem; }
 .legend li::before { content: ''; display: inline-block; width: 1.4rem; border-top: 3px solid; margin-right: .5rem; vertical-align: middle; }
 .legend li.paper::before { border-top-style: dashed; } .legend li.more::before { border-top-style: dotted; }

@@ -9,10 +9,10 @@ use crate::store::Store;
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 340.0;
-const LEFT: f64 = 64.0;
+const LEFT: f64 = 84.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 12.0;
-const BOTTOM: f64 = 44.0;
+const BOTTOM: f64 = 52.0;
 
 /// Colours that are told apart on both backgrounds, also with the usual colour blindnesses (after Okabe and Ito). Curves beyond
 /// these are dotted.
@@ -109,7 +109,7 @@ pub fn plot(plot: &Plot, experiment: &str, store: &Store) -> Option<String> {
             svg,
             "<line class=\"grid\" x1=\"{at:.1}\" y1=\"{TOP}\" x2=\"{at:.1}\" y2=\"{:.1}\"/><text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
             HEIGHT - BOTTOM,
-            HEIGHT - BOTTOM + 16.0,
+            HEIGHT - BOTTOM + 20.0,
             label(tick)
         );
     }
