@@ -98,7 +98,11 @@ fn fib(mode: &str, n: u64) -> Result<String, Error> {
     };
     // Threads and stacks that are kept are made before the clock runs.
     std::hint::black_box(work(n.min(12)));
-    let (result, time) = timed(|| work(std::hint::black_box(n)));
+    // The least of three: what disturbs a few milliseconds only adds to them. Threads are dear enough as it is.
+    let times = if mode == "spawn" { 1 } else { 3 };
+    let all: Vec<(u64, f64)> = (0..times).map(|_| timed(|| work(std::hint::black_box(n)))).collect();
+    let result = all[0].0;
+    let time = all.iter().map(|(_, time)| *time).fold(f64::INFINITY, f64::min);
     let (mut a, mut b) = (0.0, 1.0);
     for _ in 0..=n {
         (a, b) = (b, a + b);

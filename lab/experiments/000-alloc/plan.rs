@@ -14,13 +14,11 @@ fn points(setting: &Setting) -> Vec<Point> {
     let k = setting.size.pick(1 << 10, 1 << 18, full);
     let counts: &[u64] = setting.size.pick(&[1, 2], &[1, 2, 8, 32, 128, 512], &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512]);
     let mut points = Vec::new();
-    let mut add = |series: &str, n: u64, task, args: &str| {
-        points.push(
-            Point::new(series, n as f64, task, Program::C("alloc"))
-                .args(format!("n={n} {args}"))
-                .group(format!("{n} {k}")),
-        );
+    let alloc = |series: &str, n: u64, task, args: &str| {
+        let point = Point::new(series, n as f64, task, Program::C("alloc"));
+        point.args(format!("n={n} {args}")).group(format!("{n} {k}"))
     };
+    let mut add = |series: &str, n: u64, task, args: &str| points.push(alloc(series, n, task, args));
     for &n in counts {
         add("T, frees", n, Task::Kernel, &format!("k={k} kind=t free=1 affinity=interleave"));
         add("T, keeps", n, Task::Kernel, &format!("k={k} kind=t free=0 affinity=interleave"));
@@ -28,9 +26,15 @@ fn points(setting: &Setting) -> Vec<Point> {
         add("P, keeps", n, Task::Process, &format!("k={k} kind=p free=0 affinity=interleave"));
         add("U, frees", n, Task::User, &format!("k={k} kind=t free=1"));
     }
+    // No claim rests on threads that keep what they have: a curve is enough.
+    for point in points.iter_mut().filter(|p| p.series == "T, keeps") {
+        point.rounds = Some(setting.size.rounds().min(5));
+    }
     for affinity in ["none", "group"] {
-        add(&format!("T, {affinity}"), MANY, Task::Kernel, &format!("k={k} kind=t free=1 affinity={affinity}"));
-        add(&format!("P, {affinity}"), MANY, Task::Process, &format!("k={k} kind=p free=1 affinity={affinity}"));
+        for (name, task, kind) in [("T", Task::Kernel, 't'), ("P", Task::Process, 'p')] {
+            let args = format!("k={k} kind={kind} free=1 affinity={affinity}");
+            points.push(alloc(&format!("{name}, {affinity}"), MANY, task, &args));
+        }
     }
     for (name, library) in ALLOCATORS {
         let point = Point::new(format!("T, {name}"), MANY as f64, Task::Kernel, Program::C("alloc"));
@@ -134,15 +138,23 @@ fn mostly_allocator(view: &View) -> Verdict {
 }
 
 fn affinity_matters_little(view: &View) -> Verdict {
-    let pairs = [("T, none", "T, frees"), ("T, group", "T, frees"), ("P, none", "P, frees"), ("P, group", "P, frees")];
-    let mut ratios: Vec<Ratio> = pairs.iter().filter_map(|(a, b)| view.ratio(ID, "wall", a, b, MANY as f64)).collect();
-    for (experiment, a, b) in [
-        ("000-matrix", "rows T-M, none", "rows T-M"),
-        ("000-exchange", "T, none", "T"),
-        ("000-exchange", "P, none", "P"),
-    ] {
-        ratios.extend(view.ratios(experiment, "wall", a, b));
-    }
+    // Threads and processes together: the question is what pinning does.
+    let n = MANY as f64;
+    let both = |experiment: &str, setting: &str, pairs: &[(&str, &str)], n: f64| {
+        let ratio = |(a, b): &(&str, &str)| view.ratio(experiment, "wall", a, b, n);
+        let ratios: Vec<Ratio> = pairs.iter().filter_map(ratio).collect();
+        Ratio::pooled(format!("{experiment}, {setting}:"), &ratios)
+    };
+    let ratios: Vec<Ratio> = [
+        both(ID, "not pinned", &[("T, none", "T, frees"), ("P, none", "P, frees")], n),
+        both(ID, "in groups", &[("T, group", "T, frees"), ("P, group", "P, frees")], n),
+        both("000-matrix", "not pinned", &[("rows T-M, none", "rows T-M")], 16.0),
+        both("000-matrix", "in groups", &[("rows T-M, group", "rows T-M")], 16.0),
+        both("000-exchange", "not pinned", &[("T, none", "T"), ("P, none", "P")], n),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     if ratios.is_empty() {
         return Verdict::not_measured(view.why_not(ID));
     }
@@ -182,7 +194,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     id: ID,
     title: "Allocation by threads, processes and user threads",
     readme: include_str!("README.md"),
-    seconds: 31.0,
+    seconds: 34.0,
     points,
     limits,
     claims: &CLAIMS,

@@ -92,7 +92,10 @@ fn or_not(view: &View, ratios: &[Ratio], rule: impl FnOnce(&[Ratio]) -> Verdict)
 
 fn equal_up_to_cores(view: &View) -> Verdict {
     let cpus = view.cpus();
-    let ratios = same_pages(view, "rows", |n| n <= cpus);
+    // Both pairs have small pages: at each number of tasks they ask the same.
+    let numbers = view.store.xs(ID, "rows P").into_iter().filter(|n| *n <= cpus);
+    let at = |n: f64| Ratio::pooled(format!("{n} tasks:"), &same_pages(view, "rows", |x| x == n));
+    let ratios: Vec<Ratio> = numbers.filter_map(at).collect();
     or_not(view, &ratios, |r| all_within(r, 0.8, 1.25, "threads to processes, same pages, not more tasks than CPUs"))
 }
 
@@ -111,23 +114,25 @@ fn natural_threads_can_be_slower(view: &View) -> Verdict {
 }
 
 fn huge_pages_may_harm(view: &View) -> Verdict {
-    let mut ratios = Vec::new();
-    for layout in ["rows", "tiles"] {
-        for (a, b) in [("HP.T-M", "T-M"), ("HP.P", "P")] {
-            ratios.extend(view.ratios(ID, "wall", &format!("{layout} {a}"), &format!("{layout} {b}")));
-        }
-    }
-    let explicit = !ratios.is_empty();
-    if !explicit {
-        for layout in ["rows", "tiles"] {
-            ratios.extend(view.ratios(ID, "wall", &format!("{layout} T"), &format!("{layout} T-N")));
-        }
-    }
-    let verdict = or_not(view, &ratios, |r| {
-        let together: Vec<Ratio> = Ratio::pooled("all numbers of tasks, rows and tiles:", r).into_iter().collect();
+    let explicit = !view.store.xs(ID, "rows HP.P").is_empty();
+    let pairs: &[(&str, &str)] = if explicit { &[("HP.T-M", "T-M"), ("HP.P", "P")] } else { &[("T", "T-N")] };
+    let at = |n: f64| {
+        let both = ["rows", "tiles"].into_iter().flat_map(|layout| pairs.iter().map(move |pair| (layout, pair)));
+        let ratio = |(layout, (a, b)): (&str, &(&str, &str))| {
+            view.ratio(ID, "wall", &format!("{layout} {a}"), &format!("{layout} {b}"), n)
+        };
+        Ratio::pooled(format!("{n} tasks:"), &both.filter_map(ratio).collect::<Vec<_>>())
+    };
+    let at_each: Vec<Ratio> = view.store.xs(ID, "rows P").into_iter().filter_map(at).collect();
+    let verdict = or_not(view, &at_each, |r| {
+        let together: Vec<Ratio> = Ratio::pooled("all numbers of tasks:", r).into_iter().collect();
         all_of(&[
-            all_above(&together, 0.95, "no help by themselves: time with huge pages to that with small ones"),
-            any_above(r, 1.25, "considerably slower somewhere"),
+            all_above(
+                &together,
+                0.95,
+                "no help by themselves: time with huge pages to that with small ones, rows and tiles",
+            ),
+            any_above(r, 1.25, "considerably slower at some number of tasks"),
         ])
     });
     if explicit {

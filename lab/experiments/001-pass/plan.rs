@@ -98,7 +98,11 @@ fn exchange_is_the_limit(view: &View) -> Verdict {
     let Some((crossing, share)) = ratios else { return Verdict::not_measured(view.why_not(ID)) };
     all_of(&[
         all_above(&[crossing], 4.0, "without allocation, crossing threads to staying (the paper: 43)"),
-        all_above(&[share], 0.5, "without allocation to with it, crossing threads"),
+        all_above(
+            &[share],
+            1.0 / 3.0,
+            "a large part of the price with allocation: without it to with it, crossing threads",
+        ),
     ])
 }
 
@@ -202,7 +206,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     id: ID,
     title: "Objects handed from thread to thread",
     readme: include_str!("README.md"),
-    seconds: 15.0,
+    seconds: 16.0,
     points,
     limits: no_limits,
     claims: &CLAIMS,

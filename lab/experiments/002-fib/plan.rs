@@ -23,7 +23,7 @@ fn calls(n: u64) -> f64 {
 }
 
 fn points(setting: &Setting) -> Vec<Point> {
-    let large = setting.size.pick(15, 34, 40);
+    let large = setting.size.pick(15, 33, 40);
     let (threads, rivals) = (setting.size.pick(6, 15, 20), setting.size.pick(8, 23, 27));
     let fib = |series: &str, x: u64, task, program, n: u64, args: &str| {
         let mut point =
@@ -181,7 +181,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     id: ID,
     title: "fib: making and joining a task",
     readme: include_str!("README.md"),
-    seconds: 13.0,
+    seconds: 10.0,
     points,
     limits: no_limits,
     claims: &CLAIMS,

@@ -234,7 +234,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     id: ID,
     title: "Unbalanced tree search",
     readme: include_str!("README.md"),
-    seconds: 20.0,
+    seconds: 17.0,
     points,
     limits,
     claims: &CLAIMS,

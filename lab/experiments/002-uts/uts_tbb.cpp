@@ -1,4 +1,4 @@
-// Unbalanced tree search with a TBB task per node: uts_tbb root=CHILDREN threads=COUNT
+// Unbalanced tree search with a TBB task per node: uts_tbb root=CHILDREN seed=SEED threads=COUNT
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -37,10 +37,11 @@ int main(int, char **argv) {
     long threads = number(argv, "threads", 1);
     tbb::global_control limit(tbb::global_control::max_allowed_parallelism, (size_t)threads);
     tbb::global_control stack(tbb::global_control::thread_stack_size, 64u << 20);
+    auto seed = (uint32_t)number(argv, "seed", 42);
     uint64_t result = 0;
     auto start = std::chrono::steady_clock::now();
     tbb::task_arena arena((int)threads);
-    arena.execute([&] { result = search(tree_root((uint32_t)number("seed", 42)), 0); });
+    arena.execute([&] { result = search(tree_root(seed), 0); });
     double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     printf("time %.9g\ncheck nodes %lu\n", took, result);
 }

@@ -139,7 +139,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     id: ID,
     title: "Waiting: lost edges, starvation, useless wake-ups",
     readme: include_str!("README.md"),
-    seconds: 6.0,
+    seconds: 7.0,
     points,
     limits: no_limits,
     claims: &CLAIMS,

@@ -256,7 +256,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     id: ID,
     title: "False sharing",
     readme: include_str!("README.md"),
-    seconds: 26.0,
+    seconds: 24.0,
     points,
     limits: no_limits,
     claims: &CLAIMS,
