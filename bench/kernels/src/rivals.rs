@@ -23,6 +23,11 @@ pub fn tokio(workers: usize) -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(workers).build().expect("a runtime")
 }
 
+/// The workers of may's coroutines.
+pub fn may(workers: usize) {
+    may::config().set_workers(workers);
+}
+
 /// Runs a task of tokio on a worker, not on the caller.
 pub fn tokio_run<T: Send + 'static>(
     runtime: &tokio::runtime::Runtime,
