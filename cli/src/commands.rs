@@ -109,7 +109,7 @@ pub struct LabRun {
     #[arg(long, conflicts_with_all = ["full", "tiny"])]
     pub quick: bool,
 
-    /// The papers' parameters, where memory allows: hours
+    /// The papers' parameters, where memory allows: about half a day
     #[arg(long, conflicts_with = "tiny")]
     pub full: bool,
 

@@ -71,6 +71,9 @@ fn run(options: LabRun) -> Result<u8, Failure> {
     for complaint in &complaints {
         text.push_str(&format!("failed: {complaint}\n"));
     }
+    if !request.ids.is_empty() {
+        text.push_str(&heddle_lab::report::verdicts(store.folder(), &request.ids).map_err(failed)?);
+    }
     text.push_str(&report(&[store.folder().to_owned()])?);
     print(&text)?;
     Ok(if complaints.is_empty() { 0 } else { PROGRAMS_FAILED })

@@ -20,7 +20,7 @@ pub enum Task {
     Clone,
     /// The library's fork-join.
     Join,
-    /// Another runtime: OpenMP, TBB, Go, rayon, chili, tokio.
+    /// Another runtime: OpenMP, TBB, Go, rayon, chili, tokio, may.
     Rival,
     /// One task, nothing shared: what others are compared with.
     Plain,
@@ -235,6 +235,8 @@ pub struct Experiment {
     pub readme: &'static str,
     /// Seconds it may take when quick.
     pub seconds: f64,
+    /// Hours that it takes when full on two CPUs, roughly.
+    pub hours: f64,
     /// Its points.
     pub points: fn(&Setting) -> Vec<Point>,
     /// What the size or the machine leaves out, in sentences.

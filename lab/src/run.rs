@@ -37,21 +37,31 @@ const LEAST_ROUNDS: u32 = 6;
 struct Progress {
     terminal: bool,
     start: Instant,
+    size: Size,
+    rounds: u32,
     planned: f64,
     done: f64,
     /// Seconds after which no more is begun.
     limit: f64,
-    /// By how much the size makes everything longer than a quick run, roughly.
-    scale: f64,
 }
 
 impl Progress {
+    /// Seconds that an experiment takes, roughly.
+    fn takes(&self, experiment: &Experiment) -> f64 {
+        let part = f64::from(self.rounds) / f64::from(self.size.rounds());
+        match self.size {
+            Size::Tiny => experiment.seconds * 0.05 * part,
+            Size::Quick => experiment.seconds,
+            Size::Full => experiment.hours * 3600.0 * part,
+        }
+    }
+
     /// Says where we are; `within` is the part of the current experiment that is done.
     fn show(&self, experiment: &Experiment, within: f64, what: &str) {
-        let part = ((self.done + within * experiment.seconds) / self.planned).clamp(0.0, 1.0);
+        let part = ((self.done + within * self.takes(experiment)) / self.planned).clamp(0.0, 1.0);
         let elapsed = self.start.elapsed().as_secs_f64();
         // At first by plan, then more and more by what it took so far.
-        let by_plan = self.planned * self.scale * (1.0 - part);
+        let by_plan = self.planned * (1.0 - part);
         let by_pace = if part > 0.0 { elapsed / part * (1.0 - part) } else { by_plan };
         let left = (by_plan * (1.0 - part) + by_pace * part).min(self.limit - elapsed).max(1.0);
         let left = match left {
@@ -80,16 +90,17 @@ pub fn run(request: &Request) -> Result<(Store, Vec<String>), Error> {
     let setting = Setting { size: request.size, machine: machine.clone() };
     let mut store = Store::open(&request.out, request.size, machine)?;
     let mut bench = Bench::new(&request.heddle, &request.out)?;
-    let planned: f64 = experiments.iter().map(|e| e.seconds).sum();
+    let rounds = request.rounds.unwrap_or(request.size.rounds());
     let mut progress = Progress {
         terminal: std::io::stderr().is_terminal(),
         start: Instant::now(),
-        planned,
+        size: request.size,
+        rounds,
+        planned: 0.0,
         done: 0.0,
         limit: if request.size == Size::Quick { QUICK_LIMIT.as_secs_f64() } else { f64::INFINITY },
-        scale: request.size.pick(0.05, 1.0, 100.0),
     };
-    let rounds = request.rounds.unwrap_or(request.size.rounds());
+    progress.planned = experiments.iter().map(|e| progress.takes(e)).sum();
     let mut complaints = Vec::new();
     for experiment in experiments {
         // What an interrupted run, or one before something was installed, could not do may be there now.
@@ -109,14 +120,14 @@ pub fn run(request: &Request) -> Result<(Store, Vec<String>), Error> {
         }
         // What others took too long, or did not need, all that follow share.
         let left = QUICK_LIMIT.saturating_sub(progress.start.elapsed()).as_secs_f64();
-        let share = left * experiment.seconds / (progress.planned - progress.done);
+        let share = left * progress.takes(experiment) / (progress.planned - progress.done);
         let limit = match request.size {
             Size::Quick => share.min(QUICK_LIMIT.as_secs_f64() / 4.0),
             _ => f64::INFINITY,
         };
         let mut part = Part { experiment, points: &points, size: request.size, rounds, limit };
         part.run(&bench, &mut store, &progress, &mut complaints)?;
-        progress.done += experiment.seconds;
+        progress.done += progress.takes(experiment);
     }
     progress.clear();
     Ok((store, complaints))

@@ -89,7 +89,8 @@ impl Store {
         if folder.exists() && !folder.is_dir() {
             return Err(Error(format!("{} is not a folder; name another with --out", folder.display())));
         }
-        fs::create_dir_all(folder).map_err(|e| Error(format!("{}: {e}", folder.display())))?;
+        let fail = |e| Error(format!("cannot make the folder {}: {e}; name another with --out", folder.display()));
+        fs::create_dir_all(folder).map_err(fail)?;
         let began = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs());
         let store = Self { folder: folder.into(), size, machine, began, absent: Vec::new(), samples: Vec::new() };
         store.write_about()?;
@@ -113,6 +114,9 @@ impl Store {
             serde_json::from_str(&text).map_err(|e| Error(format!("{} is damaged: {e}", name.display())))?;
         let size = about["size"].as_str().and_then(Size::named);
         let size = size.ok_or_else(|| Error(format!("{} is damaged: no size", name.display())))?;
+        if about["machine"]["cpus"].as_u64().is_none() {
+            return Err(Error(format!("{} is damaged: no machine", name.display())));
+        }
         // A run that was interrupted may have left half a line at the end.
         let lines = fs::read_to_string(folder.join(RESULTS)).unwrap_or_default();
         let samples = lines.lines().filter_map(|line| Sample::from_json(&serde_json::from_str(line).ok()?)).collect();
@@ -233,9 +237,14 @@ mod tests {
     #[test]
     fn sizes_are_not_mixed() {
         let folder = tempfile::tempdir().unwrap();
-        Store::open(folder.path(), Size::Tiny, Machine::read()).unwrap();
+        let mut store = Store::open(folder.path(), Size::Tiny, Machine::read()).unwrap();
+        store.note_absent("e", "because").unwrap();
+        store.forget_absent("e");
+        assert!(store.absent.is_empty());
         let error = Store::open(folder.path(), Size::Full, Machine::read()).unwrap_err();
         assert!(error.0.contains("--out"), "{error:?}");
+        fs::write(folder.path().join(ABOUT), "{\"size\": \"tiny\"}").unwrap();
+        assert!(Store::load(folder.path()).unwrap_err().0.contains("damaged: no machine"));
         assert!(Store::load(Path::new("/nonexistent")).unwrap_err().0.contains("heddle lab run"));
     }
 }

@@ -195,6 +195,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     title: "Allocation by threads, processes and user threads",
     readme: include_str!("README.md"),
     seconds: 34.0,
+    hours: 6.0,
     points,
     limits,
     claims: &CLAIMS,

@@ -156,6 +156,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     title: "Arrays passed round a ring of pipes",
     readme: include_str!("README.md"),
     seconds: 27.0,
+    hours: 1.5,
     points,
     limits,
     claims: &CLAIMS,

@@ -266,6 +266,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     title: "Matrix product by rows and by tiles, with small and huge pages",
     readme: include_str!("README.md"),
     seconds: 23.0,
+    hours: 4.0,
     points,
     limits,
     claims: &CLAIMS,

@@ -107,6 +107,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     title: "What one address space costs: switches, the TLB, maps",
     readme: include_str!("README.md"),
     seconds: 11.0,
+    hours: 0.2,
     points,
     limits: no_limits,
     claims: &CLAIMS,

@@ -207,6 +207,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     title: "Objects handed from thread to thread",
     readme: include_str!("README.md"),
     seconds: 16.0,
+    hours: 0.5,
     points,
     limits: no_limits,
     claims: &CLAIMS,

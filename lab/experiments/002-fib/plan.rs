@@ -7,14 +7,15 @@ use crate::plan::{Contender, Curve, Experiment, Plot, Point, Program, Setting, T
 const ID: &str = "002-fib";
 
 /// The rivals in Rust, and whether they make something like a thread for each call, or fork and join.
-static CONTENDERS: [(Contender, bool); 3] = [
+static CONTENDERS: [(Contender, bool); 4] = [
     (Contender { kernel: "fib", name: "rayon", check: "fib", figure: "call" }, false),
     (Contender { kernel: "fib", name: "chili", check: "fib", figure: "call" }, false),
     (Contender { kernel: "fib-threads", name: "tokio", check: "fib", figure: "call" }, true),
+    (Contender { kernel: "fib-threads", name: "may", check: "fib", figure: "call" }, true),
 ];
 
 /// All rivals.
-const RIVALS: [&str; 6] = ["OpenMP", "TBB", "Go", "rayon", "chili", "tokio"];
+const RIVALS: [&str; 7] = ["OpenMP", "TBB", "Go", "rayon", "chili", "tokio", "may"];
 
 /// How many calls fib(n) makes.
 fn calls(n: u64) -> f64 {
@@ -182,6 +183,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     title: "fib: making and joining a task",
     readme: include_str!("README.md"),
     seconds: 10.0,
+    hours: 0.2,
     points,
     limits: no_limits,
     claims: &CLAIMS,
@@ -200,6 +202,7 @@ pub static EXPERIMENT: Experiment = Experiment {
             "rayon",
             "chili",
             "tokio",
+            "may",
         ],
         metric: "call",
         axes: ("workers", "ns"),

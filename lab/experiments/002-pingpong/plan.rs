@@ -177,6 +177,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     title: "Ping-pong with a thread per connection",
     readme: include_str!("README.md"),
     seconds: 26.0,
+    hours: 0.5,
     points,
     limits,
     claims: &CLAIMS,

@@ -235,6 +235,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     title: "Unbalanced tree search",
     readme: include_str!("README.md"),
     seconds: 17.0,
+    hours: 0.5,
     points,
     limits,
     claims: &CLAIMS,

@@ -140,6 +140,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     title: "Waiting: lost edges, starvation, useless wake-ups",
     readme: include_str!("README.md"),
     seconds: 7.0,
+    hours: 0.1,
     points,
     limits: no_limits,
     claims: &CLAIMS,

@@ -257,6 +257,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     title: "False sharing",
     readme: include_str!("README.md"),
     seconds: 24.0,
+    hours: 0.3,
     points,
     limits: no_limits,
     claims: &CLAIMS,

@@ -202,6 +202,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     title: "Matrix, file and mutex on four kinds of thread",
     readme: include_str!("README.md"),
     seconds: 25.0,
+    hours: 0.3,
     points,
     limits: no_limits,
     claims: &CLAIMS,

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::Error;
 use crate::claims::{Claim, Outcome, Verdict, View};
+use crate::experiments;
 use crate::plan::Experiment;
 use crate::simulate::{self, Study};
 use crate::stats;
@@ -175,7 +176,20 @@ pub fn write_all(folders: &[PathBuf]) -> Result<(Vec<PathBuf>, String), Error> {
         names.push(path);
     }
     let line: Vec<String> = counts(&judged).iter().map(|(outcome, n)| format!("{n} {}", outcome.words())).collect();
-    Ok((names, format!("{} claims: {}", judged.len(), line.join(", "))))
+    let mut line = format!("{} claims: {}", judged.len(), line.join(", "));
+    let was_run = |e: &Experiment| stores.iter().any(|s| s.samples.iter().any(|sample| sample.experiment == e.id));
+    let missing: Vec<&str> = experiments::ALL.iter().filter(|e| !was_run(e)).map(|e| e.id).collect();
+    if !missing.is_empty() {
+        line.push_str(&format!(" (not run: {})", missing.join(", ")));
+    }
+    Ok((names, line))
+}
+
+/// The verdicts on the claims of some experiments, a line each.
+pub fn verdicts(folder: &Path, ids: &[String]) -> Result<String, Error> {
+    let (store, wanted) = (Store::load(folder)?, crate::chosen(ids)?);
+    let of = judge(&store).into_iter().filter(|j| wanted.iter().any(|e| e.id == j.experiment.id));
+    Ok(of.map(|j| format!("{:8} {}: {}\n", j.claim.id, j.verdict.outcome.words(), j.claim.says)).collect())
 }
 
 #[cfg(test)]
@@ -240,7 +254,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         store(folder.path(), 0.1);
         let (files, line) = write_all(&[folder.path().to_owned()]).unwrap();
-        assert!(line.starts_with("71 claims"), "{line}");
+        assert!(line.starts_with("71 claims") && line.contains("(not run: 000-matrix, "), "{line}");
+        let verdicts = verdicts(folder.path(), &["c000-1".to_owned()]).unwrap();
+        assert!(verdicts.starts_with("C000-1   holds here: Allocation") && verdicts.lines().count() == 6, "{verdicts}");
         let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
         assert_eq!(files.len(), 5);
         let json: Value = serde_json::from_str(&read("report.json")).unwrap();
