@@ -66,17 +66,21 @@ fn run(options: LabRun) -> Result<u8, Failure> {
         heddle: this_program()?,
     };
     heddle_lab::watch_signals();
-    let (store, complaints) = heddle_lab::run(&request).map_err(failed)?;
+    let done = heddle_lab::run(&request).map_err(failed)?;
     let mut text = String::new();
-    for complaint in &complaints {
+    for complaint in &done.complaints {
         text.push_str(&format!("failed: {complaint}\n"));
     }
-    if !request.ids.is_empty() {
-        text.push_str(&heddle_lab::report::verdicts(store.folder(), &request.ids).map_err(failed)?);
+    if !done.unfinished.is_empty() {
+        let names = done.unfinished.join(", ");
+        text.push_str(&format!("Too few rounds fitted into the time to decide {names}: the same command goes on.\n"));
     }
-    text.push_str(&report(&[store.folder().to_owned()])?);
+    if !request.ids.is_empty() {
+        text.push_str(&heddle_lab::report::verdicts(done.store.folder(), &request.ids).map_err(failed)?);
+    }
+    text.push_str(&report(&[done.store.folder().to_owned()])?);
     print(&text)?;
-    Ok(if complaints.is_empty() { 0 } else { PROGRAMS_FAILED })
+    Ok(if done.complaints.is_empty() { 0 } else { PROGRAMS_FAILED })
 }
 
 /// Runs a part of an experiment in this process.

@@ -26,7 +26,7 @@ pub mod store;
 
 pub use interrupt::{came as interrupted, watch as watch_signals};
 pub use plan::{Size, Task};
-pub use run::{Request, default_out, run};
+pub use run::{Done, Request, default_out, run};
 
 use claims::Claim;
 use plan::Experiment;

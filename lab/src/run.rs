@@ -83,8 +83,19 @@ impl Progress {
     }
 }
 
-/// Runs what is asked for and not there yet; answers the results and sentences about what went wrong.
-pub fn run(request: &Request) -> Result<(Store, Vec<String>), Error> {
+/// What became of a run.
+#[derive(Debug)]
+pub struct Done {
+    /// The results.
+    pub store: Store,
+    /// Sentences about what went wrong.
+    pub complaints: Vec<String>,
+    /// Experiments for which there was too little time to decide anything.
+    pub unfinished: Vec<&'static str>,
+}
+
+/// Runs what is asked for and not there yet.
+pub fn run(request: &Request) -> Result<Done, Error> {
     let experiments = crate::chosen(&request.ids)?;
     let machine = Machine::read();
     let setting = Setting { size: request.size, machine: machine.clone() };
@@ -101,7 +112,7 @@ pub fn run(request: &Request) -> Result<(Store, Vec<String>), Error> {
         limit: if request.size == Size::Quick { QUICK_LIMIT.as_secs_f64() } else { f64::INFINITY },
     };
     progress.planned = experiments.iter().map(|e| progress.takes(e)).sum();
-    let mut complaints = Vec::new();
+    let (mut complaints, mut unfinished) = (Vec::new(), Vec::new());
     for experiment in experiments {
         // What an interrupted run, or one before something was installed, could not do may be there now.
         store.forget_absent(experiment.id);
@@ -125,12 +136,17 @@ pub fn run(request: &Request) -> Result<(Store, Vec<String>), Error> {
             Size::Quick => share.min(QUICK_LIMIT.as_secs_f64() / 4.0),
             _ => f64::INFINITY,
         };
-        let mut part = Part { experiment, points: &points, size: request.size, rounds, limit };
-        part.run(&bench, &mut store, &progress, &mut complaints)?;
+        let part = Part { experiment, points: &points, size: request.size, rounds, limit };
+        let made = part.run(&bench, &mut store, &progress, &mut complaints)?;
+        if made < rounds.min(LEAST_ROUNDS) && !points.is_empty() {
+            let why = format!("only {made} rounds fitted into the time of a quick run; the same command goes on");
+            store.note_absent(experiment.id, &why)?;
+            unfinished.push(experiment.id);
+        }
         progress.done += progress.takes(experiment);
     }
     progress.clear();
-    Ok((store, complaints))
+    Ok(Done { store, complaints, unfinished })
 }
 
 /// One experiment's turn.
@@ -157,17 +173,24 @@ impl Part<'_> {
         expected
     }
 
+    /// Answers how many whole rounds there are.
     fn run(
-        &mut self,
+        &self,
         bench: &Bench,
         store: &mut Store,
         progress: &Progress,
         complaints: &mut Vec<String>,
-    ) -> Result<(), Error> {
+    ) -> Result<u32, Error> {
         let (experiment, points, start) = (self.experiment, self.points, Instant::now());
         let mut expected = self.expected(store);
         let mut before = 0.0;
         for round in 0..self.rounds {
+            let is_there = |p: &Point, store: &Store| {
+                p.rounds.is_some_and(|most| round >= most) || store.has(experiment.id, &p.series, p.x, round)
+            };
+            if points.iter().all(|p| is_there(p, store)) {
+                continue;
+            }
             // A round that would not end in time is not begun. It takes as long as the one before it.
             let begin = start.elapsed().as_secs_f64();
             let next = begin + (begin - before);
@@ -175,18 +198,16 @@ impl Part<'_> {
             let late = self.size == Size::Quick && progress.start.elapsed() > QUICK_LIMIT;
             let enough = if round < LEAST_ROUNDS { 2.0 * self.limit } else { self.limit };
             if round > 0 && (late || next > enough) {
-                break;
+                return Ok(round);
             }
             for turn in 0..points.len() {
                 // Each round begins elsewhere, so that nobody is always the first or the one after a heavy one.
                 let point = &points[(turn + round as usize * 7) % points.len()];
-                let many = point.rounds.is_some_and(|most| round >= most);
-                if many || store.has(experiment.id, &point.series, point.x, round) {
+                if is_there(point, store) {
                     continue;
                 }
                 if self.size == Size::Quick && progress.start.elapsed() > QUICK_LIMIT {
-                    store.note_absent(experiment.id, "the time of a quick run was up; the same command goes on")?;
-                    break;
+                    return Ok(round);
                 }
                 let within = (f64::from(round) + turn as f64 / points.len() as f64) / f64::from(self.rounds);
                 if progress.terminal || turn == 0 {
@@ -202,7 +223,7 @@ impl Part<'_> {
                 store.add(sample)?;
             }
         }
-        Ok(())
+        Ok(self.rounds)
     }
 
     fn sample(
