@@ -25,7 +25,7 @@ nav a { margin-right: .8rem; white-space: nowrap; } a { color: inherit; }
 .counts li { background: var(--card); border-radius: .5rem; padding: .4rem .8rem; }
 table { border-collapse: collapse; width: 100%; font-size: .875rem; }
 td, th { text-align: left; vertical-align: top; padding: .3rem .5rem; border-bottom: 1px solid var(--line); }
-.scroll { overflow-x: auto; } .scroll td { overflow-wrap: normal; }
+.scroll { overflow-x: auto; } .scroll td, .scroll th { overflow-wrap: normal; }
 .claim { border-left: .25rem solid var(--line); background: var(--card); padding: .5rem .8rem; margin: .6rem 0; border-radius: .3rem; }
 .claim p { margin: .2rem 0; } .verdict { font-weight: 600; }
 .holds { border-color: var(--good); } .holds .verdict { color: var(--good); }
