@@ -165,7 +165,8 @@ fn an_interrupt_ends_what_is_measured_and_the_run_goes_on() {
     assert_eq!(running_from(&folder), 0, "a program was left behind");
     let before = fs::read_to_string(&results).unwrap();
 
-    assert!(run(&mut place.heddle(&arguments)).status.success());
+    let output = run(&mut place.heddle(&arguments));
+    assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
     let after = fs::read_to_string(&results).unwrap();
     assert!(after.starts_with(&before) && after.len() > before.len());
     let mut keys = Vec::new();

@@ -190,7 +190,7 @@ impl Size {
 
     /// How long a program may take before it has failed.
     pub fn patience(self) -> Duration {
-        Duration::from_secs(self.pick(20, 30, 3600))
+        Duration::from_secs(self.pick(120, 60, 3600))
     }
 }
 
