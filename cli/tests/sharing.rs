@@ -159,7 +159,7 @@ fn what_is_shared_truly_or_not_at_all_is_not_reported() {
     }
     let place = Place::new();
     let program = build(&place, &["gcc", "-O1", "-g", text(&source("silent.c")), "-pthread"], "silent");
-    for case in ["counter", "lock", "readers", "ring", "local", "stacks", "malloc", "turns", "reuse"] {
+    for case in ["counter", "lock", "queue", "readers", "ring", "local", "stacks", "malloc", "turns", "reuse"] {
         let found = lines(&place, &program, &[], &[case]);
         assert!(found.is_empty(), "{case}: {found:#?}");
     }
@@ -235,6 +235,74 @@ fn neighbouring_variables_and_flags_are_named() {
     names.sort_unstable();
     assert_eq!(names, ["one", "two"], "{found:#?}");
     assert_eq!(found[0]["fix"], "pad");
+}
+
+/// `s` and `f` were once named `short` and `float`: mangled, these types are one letter.
+#[test]
+fn names_of_one_letter_are_not_taken_for_types() {
+    if !has_tool("gcc") {
+        return skipped("sharing", "no gcc");
+    }
+    let place = Place::new();
+    let code = b"#include <pthread.h>\n\
+        long s[2] __attribute__((aligned(64)));\n\
+        static void *f(void *i) { for (long k = 0; k < 400000; k++) *(volatile long *)&s[(long)i] += 1; return 0; }\n\
+        int main(void) {\n\
+            pthread_t a, b; pthread_create(&a, 0, f, 0); pthread_create(&b, 0, f, (void *)1);\n\
+            pthread_join(a, 0); pthread_join(b, 0); return 0;\n\
+        }\n";
+    let code = place.file("s.c", code, 0o644);
+    let program = build(&place, &["gcc", "-O1", "-g", text(&code), "-pthread"], "s");
+    let found = lines(&place, &program, &[], &[]);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert_eq!(found[0]["variable"]["name"], "s");
+    let thread = &found[0]["threads"][0];
+    assert_eq!((&thread["start"], &thread["accesses"][0]["function"]), (&"f".into(), &"f".into()), "{found:#?}");
+}
+
+/// What users write: a vector of counters, small objects one after the other, locks with what they protect, atomics side by side.
+#[test]
+fn counters_in_containers_blocks_and_beside_locks() {
+    if !has_tool("g++") {
+        return skipped("sharing", "no g++");
+    }
+    let place = Place::new();
+    let code = b"#include <atomic>\n#include <memory>\n#include <mutex>\n#include <thread>\n#include <vector>\n\
+        struct Guarded { std::mutex lock; long count = 0; };\n\
+        static Guarded guarded[4];\n\
+        static struct { std::atomic<long> hits{0}, misses{0}; } stats;\n\
+        template <class F> void run(int count, F f) {\n\
+            std::vector<std::thread> threads;\n\
+            for (int i = 0; i < count; i++) threads.emplace_back(f, i);\n\
+            for (auto &thread : threads) thread.join();\n\
+        }\n\
+        int main(int argc, char **argv) {\n\
+            const long rounds = 400000;\n\
+            switch (argv[1][0]) {\n\
+            case 'v': { std::vector<int> counts(4); run(4, [&](int i) { for (long k = 0; k < rounds; k++) counts[i] += k & 1; }); break; }\n\
+            case 'b': {\n\
+                std::vector<std::unique_ptr<long>> counts;\n\
+                for (int i = 0; i < 4; i++) counts.push_back(std::make_unique<long>(0));\n\
+                run(4, [&](int i) { for (long k = 0; k < rounds; k++) ++*(volatile long *)counts[i].get(); });\n\
+                break;\n\
+            }\n\
+            case 'l': run(4, [](int i) { for (long k = 0; k < rounds; k++) { std::lock_guard<std::mutex> g(guarded[i].lock); guarded[i].count++; } }); break;\n\
+            default: run(2, [](int i) { for (long k = 0; k < rounds; k++) { if (i) stats.hits++; else stats.misses.fetch_add(1, std::memory_order_relaxed); } });\n\
+            }\n\
+        }\n";
+    let code = place.file("counters.cpp", code, 0o644);
+    // Without optimisation the first is in memory for sure.
+    let program = build(&place, &["g++", "-O0", "-g", text(&code), "-pthread"], "counters");
+    for (case, kind, name) in
+        [("v", "heap", ""), ("b", "heap", ""), ("l", "variable", "guarded"), ("a", "variable", "stats")]
+    {
+        let found = lines(&place, &program, &[], &[case]);
+        assert!(!found.is_empty(), "{case}");
+        for line in &found {
+            assert_eq!(line["kind"], kind, "{case}: {line:#}");
+            assert!(name.is_empty() || line["variable"]["name"] == name, "{case}: {line:#}");
+        }
+    }
 }
 
 #[test]

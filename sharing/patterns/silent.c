@@ -1,6 +1,7 @@
 /* What must not be reported: the argument says which.
  *   counter    threads add to one counter
  *   lock       threads change all fields of a structure under a lock that is in it
+ *   queue      a producer and a consumer, each with an index of its own beside the count, under a lock
  *   readers    threads read what main wrote
  *   ring       a producer and a consumer with their indices in lines of their own
  *   local      thread-local data
@@ -40,6 +41,42 @@ static void *lock(void *unused)
         guarded.sum += guarded.last;
         guarded.last = i;
         pthread_mutex_unlock(&guarded.mutex);
+    }
+    return unused;
+}
+
+static struct { int count, tail, head, pad; long values[6]; } queue __attribute__((aligned(64)));
+static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t not_empty = PTHREAD_COND_INITIALIZER, not_full = PTHREAD_COND_INITIALIZER;
+
+static void *put(void *unused)
+{
+    pthread_barrier_wait(&start);
+    for (long i = 0; i < ROUNDS; i++) {
+        pthread_mutex_lock(&queue_lock);
+        while (queue.count == 6)
+            pthread_cond_wait(&not_full, &queue_lock);
+        queue.values[queue.tail] = i;
+        queue.tail = (queue.tail + 1) % 6;
+        queue.count++;
+        pthread_cond_signal(&not_empty);
+        pthread_mutex_unlock(&queue_lock);
+    }
+    return unused;
+}
+
+static void *get(void *unused)
+{
+    pthread_barrier_wait(&start);
+    for (long i = 0; i < ROUNDS; i++) {
+        pthread_mutex_lock(&queue_lock);
+        while (queue.count == 0)
+            pthread_cond_wait(&not_empty, &queue_lock);
+        total += queue.values[queue.head];
+        queue.head = (queue.head + 1) % 6;
+        queue.count--;
+        pthread_cond_signal(&not_full);
+        pthread_mutex_unlock(&queue_lock);
     }
     return unused;
 }
@@ -157,6 +194,8 @@ int main(int argc, char **argv)
         run(THREADS, add, add);
     else if (strcmp(what, "lock") == 0)
         run(THREADS, lock, lock);
+    else if (strcmp(what, "queue") == 0)
+        run(2, put, get);
     else if (strcmp(what, "readers") == 0)
         run(THREADS, reader, reader);
     else if (strcmp(what, "ring") == 0)

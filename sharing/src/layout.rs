@@ -89,6 +89,8 @@ pub mod record {
     pub const QUIET: usize = 11;
     /// Give the CPU to another thread after so many.
     pub const PATIENCE: usize = 12;
+    /// The last writer took the line for other bytes than these, which the other side had used.
+    pub const TAKEN: usize = 13;
     /// Accesses by threads beyond the slots.
     pub const OTHERS: usize = 14;
     /// Four allocations that overlap the line: address, size, site plus 1, thread plus 1.

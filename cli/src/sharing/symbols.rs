@@ -77,7 +77,7 @@ impl<'a> Symbols<'a> {
         while let Ok(Some(frame)) = frames.next() {
             let Some(location) = frame.location else { continue };
             let (Some(file), Some(line)) = (location.file, location.line) else { continue };
-            let function = frame.function.and_then(|name| Some(name.demangle().ok()?.into_owned()));
+            let function = frame.function.and_then(|name| Some(demangled(&name.raw_name().ok()?)));
             found.push(Source { file: file.to_owned(), line: line.into(), function });
         }
         found
@@ -119,7 +119,11 @@ impl<'a> Symbols<'a> {
     }
 }
 
+/// A name that is not mangled stays: `s` alone would else become `short`, which is how that type is mangled.
 fn demangled(name: &str) -> String {
+    if !["_Z", "_R", "__Z"].iter().any(|start| name.starts_with(start)) {
+        return name.to_owned();
+    }
     addr2line::demangle_auto(Cow::from(name), None).into_owned()
 }
 
