@@ -10,6 +10,11 @@ use core::sync::atomic::AtomicBool;
 /// Most turns of polling before sleep; one turn is one look at the reactor, about a microsecond.
 pub const PATIENCE_MAX: u32 = 32;
 const PATIENCE_MIN: u32 = 2;
+/// The patience while others want this CPU: one look, no yield. Polling would give them the CPU for a slice at each turn, where
+/// a worker that sleeps has it back as soon as it is woken.
+const CROWDED: u32 = 1;
+/// A yield that took so many ticks, about 0.1 ms, went to somebody else.
+const AWAY: u64 = 1 << 18;
 
 /// How long a single queued thread is left to its own worker, in ticks: about as long as the kernel takes to wake another
 /// CPU for it.
@@ -229,8 +234,8 @@ impl Runtime {
     unsafe fn search(&self, p: &Processor) -> Option<Option<*mut crate::thread::Thread>> {
         let s = &self.sleepers;
         let patience = p.patience.load(Ordering::Relaxed);
-        let turns = if s.never_poll.load(Ordering::Relaxed) { 1 } else { patience.max(PATIENCE_MIN) };
-        let mut turn = 0;
+        let mut turns = if s.never_poll.load(Ordering::Relaxed) { 1 } else { patience.max(CROWDED) };
+        let (mut turn, mut away) = (0, false);
         while turn < turns {
             let (found, unripe) = match self.take_injected(p).map_or_else(|| self.steal(p), Ok) {
                 Ok(t) => (Some(t), false),
@@ -244,17 +249,32 @@ impl Runtime {
             }
             // SAFETY: as above.
             if found.is_some() || n > 0 || unsafe { self.expire_all() } > 0 || !p.queue.is_empty() {
-                p.patience.store((patience * 2).clamp(PATIENCE_MIN, PATIENCE_MAX), Ordering::Relaxed);
+                if patience > CROWDED {
+                    let next = if away { CROWDED } else { (patience * 2).min(PATIENCE_MAX) };
+                    p.patience.store(next, Ordering::Relaxed);
+                }
                 s.stop_searching(self, true);
                 return Some(found);
             }
             // A thread that may soon be ours to take is worth waiting for.
             turn += u32::from(!unripe);
             if turn < turns {
+                let before = ticks();
                 crate::lock::yield_cpu();
+                away = ticks().wrapping_sub(before) > AWAY;
+                if away {
+                    turns = turn + 1; // one more look
+                }
             }
         }
-        if turns > 1 {
+        if patience <= CROWDED {
+            // Now and then one yield tells whether they are still there.
+            if ticks() & (63 << 8) == 0 {
+                p.patience.store(PATIENCE_MIN, Ordering::Relaxed);
+            }
+        } else if away {
+            p.patience.store(CROWDED, Ordering::Relaxed);
+        } else if turns > 1 {
             // Polling did not pay; poll less, but try fully now and then.
             let next = if ticks() & (15 << 8) == 0 { PATIENCE_MAX } else { patience / 2 };
             p.patience.store(next.max(PATIENCE_MIN), Ordering::Relaxed);
