@@ -48,7 +48,7 @@ use std::time::{Duration, Instant};
 
 use crate::cancel::{Limit, WaitError};
 use crate::channel::{
-    self, Flavor, Receiver, RecvUntilError, SendError, SendUntilError, Sender, TrySendError, bounded, unbounded,
+    self, Kind, Local, Receiver, RecvUntilError, SendError, SendUntilError, Sender, TrySendError, bounded, unbounded,
 };
 use crate::prim::{heavy_fence, light_fence};
 use crate::start::Mode;
@@ -112,7 +112,7 @@ type Monitor = Box<dyn FnOnce(&End) + Send>;
 /// What an agent, its addresses and its handle share.
 struct Core<M> {
     /// To close the channel by: counts neither as a sender nor as a receiver.
-    channel: Flavor<M>,
+    channel: Local<M>,
     /// The agent receives no more.
     over: AtomicBool,
     /// Its receiver, afterwards.
@@ -482,7 +482,7 @@ impl Builder {
     {
         let (sender, receiver) = self.room.map_or_else(unbounded, bounded);
         let core = Arc::new(Core {
-            channel: receiver.flavor.clone(),
+            channel: receiver.kind.uncounted(),
             over: AtomicBool::new(false),
             left: Mutex::new(None),
             life: Mutex::new(Life { end: None, monitors: Vec::new() }),

@@ -29,7 +29,10 @@
 //!
 //! A panic between two operations leaves the channel as it is: handles are dropped on the way, as always.
 
+#[cfg(not(loom))]
+pub mod across;
 pub(crate) mod cell;
+mod kind;
 mod meet;
 #[cfg(all(test, loom))]
 mod models;
@@ -42,18 +45,16 @@ pub(crate) mod wait;
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
-#[cfg(not(loom))]
-use std::sync::Arc;
-
-#[cfg(loom)]
-use loom::sync::Arc;
-use meet::Meet;
-use queue::Queue;
 
 use crate::cancel::{Limit, WaitError};
 
 #[doc(inline)]
 pub use crate::__select as select;
+#[cfg(all(test, loom))]
+use kind::Flavor;
+pub use kind::Local;
+#[doc(hidden)]
+pub use kind::{End, Kind};
 #[doc(hidden)]
 pub use select::{Arm, RecvArm, SendArm, select as __select};
 
@@ -63,65 +64,28 @@ pub use shared::Shared;
 
 pub use errors::{RecvError, RecvUntilError, SendError, SendUntilError, TryRecvError, TrySendError};
 
-pub(crate) enum Flavor<T> {
-    Queue(Arc<Queue<T>>),
-    Meet(Arc<Meet<T>>),
+fn handles<T, C: Kind<T>>(sender: C, receiver: C) -> (Sender<T, C>, Receiver<T, C>) {
+    (
+        Sender { kind: sender, values: PhantomData, not_sync: PhantomData },
+        Receiver { kind: receiver, values: PhantomData, not_sync: PhantomData },
+    )
 }
 
-impl<T> Clone for Flavor<T> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Queue(queue) => Self::Queue(queue.clone()),
-            Self::Meet(meet) => Self::Meet(meet.clone()),
-        }
-    }
-}
-
-impl<T> Flavor<T> {
-    fn handles(self) -> (Sender<T>, Receiver<T>) {
-        (Sender { flavor: self.clone(), not_sync: PhantomData }, Receiver { flavor: self, not_sync: PhantomData })
-    }
-
-    pub(crate) fn close(&self) -> bool {
-        match self {
-            Self::Queue(queue) => queue.close(),
-            Self::Meet(meet) => meet.close(),
-        }
-    }
-
-    fn is_closed(&self) -> bool {
-        match self {
-            Self::Queue(queue) => queue.is_closed(),
-            Self::Meet(meet) => meet.is_closed(),
-        }
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            Self::Queue(queue) => queue.len(),
-            Self::Meet(_) => 0,
-        }
-    }
-
-    fn capacity(&self) -> Option<usize> {
-        match self {
-            Self::Queue(queue) => queue.limit(),
-            Self::Meet(_) => Some(0),
-        }
-    }
+fn local<T>(channel: Local<T>) -> (Sender<T>, Receiver<T>) {
+    handles(channel.uncounted(), channel)
 }
 
 /// A channel with room for that many values; with none it is a [`rendezvous`]. The room is allocated now: the next power of two.
 pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     match capacity {
         0 => rendezvous(),
-        _ => Flavor::Queue(Arc::new(Queue::new(Some(capacity)))).handles(),
+        _ => local(Local::queue(Some(capacity))),
     }
 }
 
 /// A channel with room for any number of values. Memory is taken in blocks of about 8 KiB and given back as they are emptied.
 pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
-    Flavor::Queue(Arc::new(Queue::new(None))).handles()
+    local(Local::queue(None))
 }
 
 /// A channel without room: a send waits for a receive and a receive for a send.
@@ -134,47 +98,45 @@ pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
 /// assert_eq!(thread.join().unwrap(), Ok(2));
 /// ```
 pub fn rendezvous<T>() -> (Sender<T>, Receiver<T>) {
-    Flavor::Meet(Arc::new(Meet::new())).handles()
+    local(Local::meet())
 }
 
 /// The end of a channel that values are put into. A clone is another sender of the same channel.
-pub struct Sender<T> {
-    flavor: Flavor<T>,
+///
+/// The second parameter says where the channel is: [`Local`], in this process's memory, or [`across::Crossing`]. What a handle can do
+/// does not depend on it.
+pub struct Sender<T, C: Kind<T> = Local<T>> {
+    kind: C,
+    values: PhantomData<T>,
     /// A handle is used by one thread at a time.
     not_sync: PhantomData<Cell<()>>,
 }
 
 /// The end of a channel that values are taken out of. A clone is another receiver of the same channel: each value goes to
-/// one of them.
-pub struct Receiver<T> {
-    pub(crate) flavor: Flavor<T>,
+/// one of them. For the second parameter see [`Sender`].
+pub struct Receiver<T, C: Kind<T> = Local<T>> {
+    pub(crate) kind: C,
+    values: PhantomData<T>,
     not_sync: PhantomData<Cell<()>>,
 }
 
-impl<T> Sender<T> {
+impl<T, C: Kind<T>> Sender<T, C> {
     /// Sends, waiting for room (in a rendezvous: for a receiver) as long as it takes. Error: the channel is closed; the value.
     #[inline]
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
-        let value = match &self.flavor {
-            // SAFETY: this handle is one, and its thread is here.
-            Flavor::Queue(queue) => match unsafe { queue.send_quickly(value) } {
-                Ok(()) => return Ok(()),
-                Err(value) => value,
-            },
-            Flavor::Meet(_) => value,
-        };
-        self.send_by(value, &Limit::NEVER).map_err(|(value, _)| SendError(value))
+        // SAFETY: this handle is one, and its thread is here.
+        match unsafe { self.kind.send_quickly(value) } {
+            Ok(()) => Ok(()),
+            // SAFETY: as above.
+            Err(value) => unsafe { self.kind.send(value, &Limit::NEVER) }.map_err(|(value, _)| SendError(value)),
+        }
     }
 
     /// Sends if that needs no waiting.
     #[inline]
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
-        let result = match &self.flavor {
-            // SAFETY: this handle is one, and its thread is here.
-            Flavor::Queue(queue) => unsafe { queue.try_send(value) },
-            Flavor::Meet(meet) => meet.try_send(value),
-        };
-        result.map_err(|(value, is_closed)| match is_closed {
+        // SAFETY: this handle is one, and its thread is here.
+        unsafe { self.kind.try_send(value) }.map_err(|(value, is_closed)| match is_closed {
             true => TrySendError::Disconnected(value),
             false => TrySendError::Full(value),
         })
@@ -184,20 +146,15 @@ impl<T> Sender<T> {
     pub fn send_until<'l>(&self, value: T, limit: impl Into<Limit<'l>>) -> Result<(), SendUntilError<T>> {
         self.try_send(value).or_else(|error| match error {
             TrySendError::Disconnected(value) => Err(SendUntilError::Disconnected(value)),
-            TrySendError::Full(value) => self.send_by(value, &limit.into()).map_err(|(value, why)| match why {
-                None => SendUntilError::Disconnected(value),
-                Some(WaitError::TimedOut) => SendUntilError::TimedOut(value),
-                Some(WaitError::Cancelled) => SendUntilError::Cancelled(value),
-            }),
+            TrySendError::Full(value) => {
+                // SAFETY: this handle is one, and its thread is here.
+                unsafe { self.kind.send(value, &limit.into()) }.map_err(|(value, why)| match why {
+                    None => SendUntilError::Disconnected(value),
+                    Some(WaitError::TimedOut) => SendUntilError::TimedOut(value),
+                    Some(WaitError::Cancelled) => SendUntilError::Cancelled(value),
+                })
+            }
         })
-    }
-
-    fn send_by(&self, value: T, limit: &Limit<'_>) -> Result<(), (T, Option<WaitError>)> {
-        match &self.flavor {
-            // SAFETY: this handle is one, and its thread is here.
-            Flavor::Queue(queue) => unsafe { queue.send(value, limit) },
-            Flavor::Meet(meet) => meet.send(value, limit),
-        }
     }
 
     /// Closes the channel: nothing more is sent, and what is in it can be received. Whether it was open.
@@ -205,17 +162,17 @@ impl<T> Sender<T> {
     /// A `send` of another thread that runs at the same time may come before or after it. If it succeeds and the receivers have seen the
     /// end already, its value stays and is dropped with the channel.
     pub fn close(&self) -> bool {
-        self.flavor.close()
+        self.kind.close()
     }
 
     /// Whether it is closed.
     pub fn is_closed(&self) -> bool {
-        self.flavor.is_closed()
+        self.kind.is_closed()
     }
 
     /// How many values are in it, at some moment.
     pub fn len(&self) -> usize {
-        self.flavor.len()
+        self.kind.len()
     }
 
     /// Whether none is.
@@ -225,39 +182,38 @@ impl<T> Sender<T> {
 
     /// How many values it has room for; `None`: any number.
     pub fn capacity(&self) -> Option<usize> {
-        self.flavor.capacity()
+        self.kind.capacity()
     }
 }
 
-impl<T> Receiver<T> {
+impl<T, C: Kind<T>> Receiver<T, C> {
     /// Receives, waiting for a value as long as it takes. Error: the channel is closed and empty.
     #[inline]
     pub fn recv(&self) -> Result<T, RecvError> {
-        if let Flavor::Queue(queue) = &self.flavor
-            // SAFETY: this handle is one, and its thread is here.
-            && let Some(value) = unsafe { queue.recv_quickly() }
-        {
-            return Ok(value);
+        // SAFETY: this handle is one, and its thread is here.
+        match unsafe { self.kind.recv_quickly() } {
+            Some(value) => Ok(value),
+            // SAFETY: as above.
+            None => unsafe { self.kind.recv(&Limit::NEVER) }.map_err(|_| RecvError),
         }
-        self.recv_by(&Limit::NEVER).map_err(|_| RecvError)
     }
 
     /// Receives if a value is there (in a rendezvous: if a sender waits).
     #[inline]
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
-        let result = match &self.flavor {
-            // SAFETY: this handle is one, and its thread is here.
-            Flavor::Queue(queue) => unsafe { queue.try_recv() },
-            Flavor::Meet(meet) => meet.try_recv(),
-        };
-        result.map_err(|is_closed| if is_closed { TryRecvError::Disconnected } else { TryRecvError::Empty })
+        // SAFETY: this handle is one, and its thread is here.
+        unsafe { self.kind.try_recv() }.map_err(|is_closed| match is_closed {
+            true => TryRecvError::Disconnected,
+            false => TryRecvError::Empty,
+        })
     }
 
     /// Receives, waiting for a value until the limit.
     pub fn recv_until<'l>(&self, limit: impl Into<Limit<'l>>) -> Result<T, RecvUntilError> {
         self.try_recv().or_else(|error| match error {
             TryRecvError::Disconnected => Err(RecvUntilError::Disconnected),
-            TryRecvError::Empty => self.recv_by(&limit.into()).map_err(|why| match why {
+            // SAFETY: this handle is one, and its thread is here.
+            TryRecvError::Empty => unsafe { self.kind.recv(&limit.into()) }.map_err(|why| match why {
                 None => RecvUntilError::Disconnected,
                 Some(WaitError::TimedOut) => RecvUntilError::TimedOut,
                 Some(WaitError::Cancelled) => RecvUntilError::Cancelled,
@@ -265,26 +221,11 @@ impl<T> Receiver<T> {
         })
     }
 
-    fn recv_by(&self, limit: &Limit<'_>) -> Result<T, Option<WaitError>> {
-        match &self.flavor {
-            // SAFETY: this handle is one, and its thread is here.
-            Flavor::Queue(queue) => unsafe { queue.recv(limit) },
-            Flavor::Meet(meet) => meet.recv(limit),
-        }
-    }
-
     /// Receives what is there, up to so many values, and puts them behind those in `into`; waits for nothing. How many it was:
     /// cheaper than one by one where there are several receivers.
     pub fn take(&self, into: &mut Vec<T>, most: usize) -> usize {
-        match &self.flavor {
-            // SAFETY: this handle is one, and its thread is here.
-            Flavor::Queue(queue) => unsafe { queue.take(into, most) },
-            Flavor::Meet(_) => {
-                let before = into.len();
-                into.extend(self.try_iter().take(most));
-                into.len() - before
-            }
-        }
+        // SAFETY: this handle is one, and its thread is here.
+        unsafe { self.kind.take(into, most) }
     }
 
     /// Receives until the channel is closed and empty, waiting for values.
@@ -299,17 +240,17 @@ impl<T> Receiver<T> {
 
     /// Closes the channel, as [`Sender::close`]: afterwards what is in it can be received, and no more comes.
     pub fn close(&self) -> bool {
-        self.flavor.close()
+        self.kind.close()
     }
 
     /// Whether it is closed. Values may be in it.
     pub fn is_closed(&self) -> bool {
-        self.flavor.is_closed()
+        self.kind.is_closed()
     }
 
     /// How many values are in it, at some moment.
     pub fn len(&self) -> usize {
-        self.flavor.len()
+        self.kind.len()
     }
 
     /// Whether none is.
@@ -319,75 +260,61 @@ impl<T> Receiver<T> {
 
     /// How many values it has room for; `None`: any number.
     pub fn capacity(&self) -> Option<usize> {
-        self.flavor.capacity()
+        self.kind.capacity()
     }
 }
 
 /// What [`Receiver::into_iter`] answers.
-pub struct IntoIter<T>(Receiver<T>);
+pub struct IntoIter<T, C: Kind<T> = Local<T>>(Receiver<T, C>);
 
-impl<T> Iterator for IntoIter<T> {
+impl<T, C: Kind<T>> Iterator for IntoIter<T, C> {
     type Item = T;
     fn next(&mut self) -> Option<T> {
         self.0.recv().ok()
     }
 }
 
-impl<T> IntoIterator for Receiver<T> {
+impl<T, C: Kind<T>> IntoIterator for Receiver<T, C> {
     type Item = T;
-    type IntoIter = IntoIter<T>;
-    fn into_iter(self) -> IntoIter<T> {
+    type IntoIter = IntoIter<T, C>;
+    fn into_iter(self) -> IntoIter<T, C> {
         IntoIter(self)
     }
 }
 
-impl<T> Clone for Sender<T> {
+impl<T, C: Kind<T>> Clone for Sender<T, C> {
     fn clone(&self) -> Self {
-        match &self.flavor {
-            Flavor::Queue(queue) => queue.add_sender(),
-            Flavor::Meet(meet) => meet.add_sender(),
-        }
-        Self { flavor: self.flavor.clone(), not_sync: PhantomData }
+        Self { kind: self.kind.another(End::Sender), values: PhantomData, not_sync: PhantomData }
     }
 }
 
-impl<T> Drop for Sender<T> {
+impl<T, C: Kind<T>> Drop for Sender<T, C> {
     fn drop(&mut self) {
-        match &self.flavor {
-            // SAFETY: it is not used any more.
-            Flavor::Queue(queue) => unsafe { queue.remove_sender() },
-            Flavor::Meet(meet) => meet.remove_sender(),
-        }
+        // SAFETY: this handle is one, its thread is here, and it is not used any more.
+        unsafe { self.kind.leave(End::Sender) }
     }
 }
 
-impl<T> Clone for Receiver<T> {
+impl<T, C: Kind<T>> Clone for Receiver<T, C> {
     fn clone(&self) -> Self {
-        match &self.flavor {
-            Flavor::Queue(queue) => queue.add_receiver(),
-            Flavor::Meet(meet) => meet.add_receiver(),
-        }
-        Self { flavor: self.flavor.clone(), not_sync: PhantomData }
+        Self { kind: self.kind.another(End::Receiver), values: PhantomData, not_sync: PhantomData }
     }
 }
 
-impl<T> Drop for Receiver<T> {
+impl<T, C: Kind<T>> Drop for Receiver<T, C> {
     fn drop(&mut self) {
-        match &self.flavor {
-            // SAFETY: it is not used any more.
-            Flavor::Queue(queue) => unsafe { queue.remove_receiver() },
-            Flavor::Meet(meet) => meet.remove_receiver(),
-        }
+        // SAFETY: this handle is one, its thread is here, and it is not used any more.
+        unsafe { self.kind.leave(End::Receiver) }
     }
 }
 
-impl<T> fmt::Debug for Sender<T> {
+impl<T, C: Kind<T>> fmt::Debug for Sender<T, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sender").field("len", &self.len()).field("capacity", &self.capacity()).finish()
     }
 }
 
-impl<T> fmt::Debug for Receiver<T> {
+impl<T, C: Kind<T>> fmt::Debug for Receiver<T, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Receiver").field("len", &self.len()).field("capacity", &self.capacity()).finish()
     }

@@ -95,7 +95,7 @@ fn receivers_go() {
 fn light_bell() {
     model(2, || {
         let (sender, receiver) = unbounded();
-        let super::Flavor::Queue(queue) = &receiver.flavor else { unreachable!() };
+        let super::Flavor::Queue(queue) = &receiver.kind.0 else { unreachable!() };
         queue.not_empty.lighten();
         let other = receiver.clone();
         let thread = thread::spawn(move || other.recv().unwrap());

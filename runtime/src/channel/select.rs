@@ -3,22 +3,27 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::kind::{End, Entered, Kind};
 use super::wait::{Node, Patience, Waiter};
-use super::{Flavor, Receiver, RecvError, SendError, Sender, TryRecvError, TrySendError};
+use super::{Receiver, RecvError, SendError, Sender, TryRecvError, TrySendError};
 use crate::cancel::Limit;
+#[cfg(not(loom))]
+use crate::process::{Across, deaths};
 
 /// One of the things that a `select!` may do.
 ///
 /// # Safety
-/// `enter` links the node, or answers false and links nothing; after `leave` nobody else uses it.
+/// `enter` answers what it has linked or counted; after `leave` nobody else uses the node.
 #[doc(hidden)]
 pub unsafe trait Arm {
     /// Does it if it can be done at once.
     fn attempt(&mut self) -> bool;
     /// Whether it is done, by us or by whoever claimed us.
     fn is_done(&self) -> bool;
+    /// Whether another process may be at the other end.
+    fn is_across(&self) -> bool;
     #[doc(hidden)]
-    unsafe fn enter(&self, node: *mut NodeOf) -> bool;
+    unsafe fn enter(&self, node: *mut NodeOf) -> Entered;
     #[doc(hidden)]
     unsafe fn leave(&self, node: *mut NodeOf);
     #[doc(hidden)]
@@ -31,15 +36,15 @@ pub struct NodeOf(Node);
 
 /// Receives.
 #[doc(hidden)]
-pub struct RecvArm<'a, T> {
-    channel: &'a Receiver<T>,
+pub struct RecvArm<'a, T, C: Kind<T>> {
+    channel: &'a Receiver<T, C>,
     /// What a sender has left here.
     packet: UnsafeCell<Option<T>>,
     result: Option<Result<T, RecvError>>,
 }
 
-impl<'a, T> RecvArm<'a, T> {
-    pub fn new(channel: &'a Receiver<T>) -> Self {
+impl<'a, T, C: Kind<T>> RecvArm<'a, T, C> {
+    pub fn new(channel: &'a Receiver<T, C>) -> Self {
         Self { channel, packet: UnsafeCell::new(None), result: None }
     }
 
@@ -51,8 +56,8 @@ impl<'a, T> RecvArm<'a, T> {
     }
 }
 
-// SAFETY: as the bell and the rendezvous do.
-unsafe impl<T> Arm for RecvArm<'_, T> {
+// SAFETY: as the channel does.
+unsafe impl<T, C: Kind<T>> Arm for RecvArm<'_, T, C> {
     fn attempt(&mut self) -> bool {
         match self.channel.try_recv() {
             Ok(value) => self.result = Some(Ok(value)),
@@ -67,33 +72,18 @@ unsafe impl<T> Arm for RecvArm<'_, T> {
         self.result.is_some() || unsafe { (*self.packet.get()).is_some() }
     }
 
-    unsafe fn enter(&self, node: *mut NodeOf) -> bool {
-        // SAFETY: the caller's.
-        unsafe {
-            let node = &raw mut (*node).0;
-            match &self.channel.flavor {
-                Flavor::Queue(queue) => {
-                    queue.not_empty.enter(node);
-                    let wait = !queue.is_ready();
-                    if !wait {
-                        queue.not_empty.leave(node);
-                    }
-                    wait
-                }
-                Flavor::Meet(meet) => meet.enter_receiver(node),
-            }
-        }
+    fn is_across(&self) -> bool {
+        self.channel.kind.is_across()
+    }
+
+    unsafe fn enter(&self, node: *mut NodeOf) -> Entered {
+        // SAFETY: the caller's; the handle is borrowed by this thread.
+        unsafe { self.channel.kind.enter_select(End::Receiver, &raw mut (*node).0) }
     }
 
     unsafe fn leave(&self, node: *mut NodeOf) {
-        // SAFETY: the caller's.
-        unsafe {
-            let node = &raw mut (*node).0;
-            match &self.channel.flavor {
-                Flavor::Queue(queue) => queue.not_empty.leave(node),
-                Flavor::Meet(meet) => meet.leave_receiver(node),
-            }
-        }
+        // SAFETY: as above.
+        unsafe { self.channel.kind.leave_select(End::Receiver, &raw mut (*node).0) }
     }
 
     fn packet(&self) -> *mut () {
@@ -103,15 +93,15 @@ unsafe impl<T> Arm for RecvArm<'_, T> {
 
 /// Sends.
 #[doc(hidden)]
-pub struct SendArm<'a, T> {
-    channel: &'a Sender<T>,
+pub struct SendArm<'a, T, C: Kind<T>> {
+    channel: &'a Sender<T, C>,
     /// The value, until it is sent.
     packet: UnsafeCell<Option<T>>,
     is_closed: bool,
 }
 
-impl<'a, T> SendArm<'a, T> {
-    pub fn new(channel: &'a Sender<T>, value: T) -> Self {
+impl<'a, T, C: Kind<T>> SendArm<'a, T, C> {
+    pub fn new(channel: &'a Sender<T, C>, value: T) -> Self {
         Self { channel, packet: UnsafeCell::new(Some(value)), is_closed: false }
     }
 
@@ -120,8 +110,8 @@ impl<'a, T> SendArm<'a, T> {
     }
 }
 
-// SAFETY: as the bell and the rendezvous do.
-unsafe impl<T> Arm for SendArm<'_, T> {
+// SAFETY: as the channel does.
+unsafe impl<T, C: Kind<T>> Arm for SendArm<'_, T, C> {
     fn attempt(&mut self) -> bool {
         let Some(value) = self.packet.get_mut().take() else { return true };
         match self.channel.try_send(value) {
@@ -140,33 +130,18 @@ unsafe impl<T> Arm for SendArm<'_, T> {
         self.is_closed || unsafe { (*self.packet.get()).is_none() }
     }
 
-    unsafe fn enter(&self, node: *mut NodeOf) -> bool {
-        // SAFETY: the caller's.
-        unsafe {
-            let node = &raw mut (*node).0;
-            match &self.channel.flavor {
-                Flavor::Queue(queue) => {
-                    queue.not_full.enter(node);
-                    let wait = !queue.has_room();
-                    if !wait {
-                        queue.not_full.leave(node);
-                    }
-                    wait
-                }
-                Flavor::Meet(meet) => meet.enter_sender(node),
-            }
-        }
+    fn is_across(&self) -> bool {
+        self.channel.kind.is_across()
+    }
+
+    unsafe fn enter(&self, node: *mut NodeOf) -> Entered {
+        // SAFETY: the caller's; the handle is borrowed by this thread.
+        unsafe { self.channel.kind.enter_select(End::Sender, &raw mut (*node).0) }
     }
 
     unsafe fn leave(&self, node: *mut NodeOf) {
-        // SAFETY: the caller's.
-        unsafe {
-            let node = &raw mut (*node).0;
-            match &self.channel.flavor {
-                Flavor::Queue(queue) => queue.not_full.leave(node),
-                Flavor::Meet(meet) => meet.leave_sender(node),
-            }
-        }
+        // SAFETY: as above.
+        unsafe { self.channel.kind.leave_select(End::Sender, &raw mut (*node).0) }
     }
 
     fn packet(&self) -> *mut () {
@@ -192,22 +167,45 @@ pub fn select(arms: &mut [&mut dyn Arm], limit: Option<Limit<'_>>) -> bool {
     if Patience::new().look(0, || try_all(arms).then_some(())).is_some() {
         return true;
     }
+    // Where other processes are to wake us, all that we wait for has to be in the arena.
+    #[cfg(not(loom))]
+    let is_across = arms.iter().any(|arm| arm.is_across());
     loop {
-        let waiter = Waiter::new();
+        #[cfg(not(loom))]
+        let across = is_across.then(Across::new);
+        let local = Waiter::new();
+        let waiter = &local;
+        #[cfg(not(loom))]
+        let waiter = across.as_ref().map_or(waiter, Across::waiter);
         let mut nodes: Vec<NodeOf> =
-            arms.iter().enumerate().map(|(i, arm)| NodeOf(Node::new(&waiter, i, arm.packet()))).collect();
+            arms.iter().enumerate().map(|(i, arm)| NodeOf(Node::new(waiter, i, arm.packet()))).collect();
         let nodes = nodes.as_mut_ptr();
+        let mut watched = Vec::new();
         let mut ended = false;
+        #[cfg(not(loom))]
+        let deaths = across.as_ref().map(|_| deaths());
         // SAFETY: nodes, waiter and packets stay until all have been left.
         unsafe {
             let mut entered = 0;
-            while entered < count && arms[entered].enter(nodes.add(entered)) {
+            while entered < count {
+                match arms[entered].enter(nodes.add(entered)) {
+                    Entered::Ready => break,
+                    Entered::Linked => {}
+                    Entered::Watched(word, value) => watched.push((word, value)),
+                }
                 entered += 1;
             }
             if entered < count {
                 waiter.give_up();
             } else {
-                ended = waiter.park(&limit).is_some();
+                #[cfg(not(loom))]
+                let parked = match (&across, deaths) {
+                    (Some(across), Some(deaths)) => across.park(&watched, deaths, &limit),
+                    _ => waiter.park(&limit),
+                };
+                #[cfg(loom)]
+                let parked = waiter.park(&limit);
+                ended = parked.is_some();
             }
             (0..entered).for_each(|i| arms[i].leave(nodes.add(i)));
         }

@@ -147,6 +147,8 @@ const GIVEN_UP: u32 = u32::MAX;
 pub struct Waiter {
     /// `WAITING`, `GIVEN_UP`, or by which of its nodes it was claimed, plus 1.
     word: AtomicU32,
+    /// It is in the arena, and its thread sleeps in the kernel, where other processes wake it too.
+    is_across: bool,
     /// In models the futex is loom's: a wait that looks and yields would multiply the interleavings.
     #[cfg(loom)]
     told: loom::sync::Notify,
@@ -156,9 +158,22 @@ impl Waiter {
     pub fn new() -> Self {
         Self {
             word: AtomicU32::new(WAITING),
+            is_across: false,
             #[cfg(loom)]
             told: loom::sync::Notify::new(),
         }
+    }
+
+    /// For a place in the arena.
+    #[cfg(not(loom))]
+    pub fn across() -> Self {
+        Self { is_across: true, ..Self::new() }
+    }
+
+    /// The word, and its value while nobody has claimed it: for who waits for it in other ways than [`park`](Self::park).
+    #[cfg(not(loom))]
+    pub fn word(&self) -> (*const AtomicU32, u32) {
+        (&raw const self.word, WAITING)
     }
 
     /// By which of its nodes it was claimed.
@@ -309,12 +324,20 @@ impl Node {
 
 /// Who is to be woken: an address only.
 #[must_use]
-pub struct Wake(*const AtomicU32);
+pub struct Wake {
+    word: *const AtomicU32,
+    is_across: bool,
+}
 
 impl Wake {
     /// To be called without locks.
     pub fn wake(self) {
-        futex::wake(self.0, 1);
+        #[cfg(not(loom))]
+        if self.is_across {
+            return crate::process::wake_across(self.word);
+        }
+        debug_assert!(!self.is_across);
+        futex::wake(self.word, 1);
     }
 }
 
@@ -386,7 +409,8 @@ impl List {
                 let waiter = (*node).waiter;
                 if (*waiter).claim((*node).number) {
                     self.remove(node);
-                    return Some((node, Wake(&raw const (*waiter).word)));
+                    let (word, is_across) = (&raw const (*waiter).word, (*waiter).is_across);
+                    return Some((node, Wake { word, is_across }));
                 }
                 node = (*node).next;
             }

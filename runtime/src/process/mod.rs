@@ -21,7 +21,8 @@
 //!
 //! # What may cross
 //! Arguments and results are [`Shareable`]: plain data, or data in the *arena*, memory that all processes have at the same
-//! address: [`ArenaBox`], [`ArenaArc`], [`ArenaVec`], [`ArenaString`], and in them [`Mutex`], [`Condvar`], [`Channel`]. The
+//! address: [`ArenaBox`], [`ArenaArc`], [`ArenaVec`], [`ArenaString`], and in them [`Mutex`], [`Condvar`], and
+//! the ends of channels ([`channel::across`](crate::channel::across)). The
 //! compiler refuses anything else. Everything else (statics, the heap, files opened later) is each process's own: they have what the
 //! program had when it called `start`, and its changes are not seen by others. The function must have been in the program
 //! then, too: one in a library that was loaded later is refused ([`TaskError::Function`]).
@@ -44,8 +45,6 @@ mod arena;
 #[cfg(not(loom))]
 mod boxes;
 #[cfg(not(loom))]
-mod channel;
-#[cfg(not(loom))]
 mod forker;
 mod free;
 mod life;
@@ -53,6 +52,8 @@ mod life;
 mod lock;
 #[cfg(all(loom, test))]
 mod models;
+#[cfg(not(loom))]
+mod ring;
 #[cfg(not(loom))]
 mod shareable;
 #[cfg(not(loom))]
@@ -71,8 +72,8 @@ mod worker;
 pub use self::{
     arena::{ArenaFull, Usage, usage},
     boxes::{ArenaArc, ArenaBox},
-    channel::{Channel, ChannelError},
     lock::{Condvar, Mutex, MutexGuard},
+    ring::Lost,
     shareable::{Shareable, check_shareable},
     state::{count, has_code, pids, place, task_mode},
     task::{TaskError, TaskHandle, task, task_on},
@@ -83,11 +84,13 @@ pub use self::{
 pub(crate) use self::{
     arena::{LEAST as LEAST_ARENA, MOST as MOST_ARENA, SIZE as ARENA, set_size as set_arena_size},
     forker::{after_start, launch},
-    state::is_shared,
+    ring::{MOST as MOST_VALUES, Ring},
+    state::{identity, is_shared, keep_or_own},
+    wait::{Across, deaths, wake_across},
 };
 
 #[cfg(not(loom))]
-use self::state::{identity, is_first};
+use self::state::is_first;
 
 /// Most worker processes.
 #[cfg(not(loom))]
@@ -128,6 +131,12 @@ mod state {
     #[inline]
     pub(crate) fn is_shared() -> bool {
         IS_SHARED.load(Ordering::Relaxed)
+    }
+
+    /// Whether there are other processes; if not there never will be: the arena is this process's own from now on.
+    pub(crate) fn keep_or_own() -> bool {
+        header();
+        is_shared()
     }
 
     /// Which of the program's processes this is: 0 the first one, from 1 on the workers. A replacement has the place of the

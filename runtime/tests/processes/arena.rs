@@ -1,19 +1,16 @@
-//! Values, locks and channels in the arena.
+//! Values and locks in the arena.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use heddle::cancel::WaitError;
-use heddle::channel::{RecvError, RecvUntilError, SendUntilError, TryRecvError, TrySendError};
-use heddle::process::{
-    ArenaArc, ArenaBox, ArenaFull, ArenaString, ArenaVec, Channel, ChannelError, Condvar, Mutex, TaskError, usage,
-};
+use heddle::process::{ArenaArc, ArenaBox, ArenaFull, ArenaString, ArenaVec, Condvar, Mutex, TaskError, usage};
 use heddle::task;
 
 use super::*;
 
 pub const SAME: &[Test] = tests! {
-    values_in_the_arena lists_and_text shared_values a_lock_for_all conditions channels
+    values_in_the_arena lists_and_text shared_values a_lock_for_all conditions
 };
 pub const PROCESS: &[Test] = tests! {
     a_full_arena
@@ -178,44 +175,6 @@ fn conditions() {
     handles.into_iter().for_each(|handle| handle.join().unwrap());
     let (guard, result) = turn.1.wait_until(turn.0.lock(), Duration::from_millis(20));
     assert_eq!((*guard, result), (150, Err(WaitError::TimedOut)));
-}
-
-fn channels() {
-    assert_eq!(Channel::<u8>::try_new(0).unwrap_err(), ChannelError::Capacity(0));
-    let (numbers, sums) = (Channel::<u64>::new(3), Channel::<u64>::new(10));
-    assert_eq!(numbers.try_recv(), Err(TryRecvError::Empty));
-    assert_eq!(numbers.recv_until(Duration::from_millis(10)), Err(RecvUntilError::TimedOut));
-    for n in 0..3 {
-        numbers.try_send(n).unwrap();
-    }
-    assert_eq!(numbers.try_send(3), Err(TrySendError::Full(3)));
-    assert_eq!(numbers.send_until(4, Duration::from_millis(10)), Err(SendUntilError::TimedOut(4)));
-    assert_eq!((numbers.len(), numbers.capacity(), numbers.is_empty()), (3, 3, false));
-    assert_eq!((0..3).map(|_| numbers.recv().unwrap()).collect::<Vec<_>>(), [0, 1, 2]);
-
-    let add = |(numbers, sums): (Channel<u64>, Channel<u64>)| {
-        let mut sum = 0;
-        while let Ok(n) = numbers.recv() {
-            sum += n;
-        }
-        sums.send(sum).unwrap();
-    };
-    let receivers: Vec<_> = (0..3).map(|_| task(add, (numbers.clone(), sums.clone()))).collect();
-    let send = |numbers: Channel<u64>| (1..=2000).for_each(|n| numbers.send(n).unwrap());
-    let senders: Vec<_> = (0..2).map(|_| task(send, numbers.clone())).collect();
-    senders.into_iter().for_each(|sender| sender.join().unwrap());
-    assert!(numbers.close() && !numbers.close());
-    receivers.into_iter().for_each(|receiver| receiver.join().unwrap());
-    assert_eq!((0..3).map(|_| sums.recv().unwrap()).sum::<u64>(), 2 * 2001 * 1000);
-    assert!(numbers.is_closed() && numbers.send(1).is_err());
-    assert_eq!((numbers.recv(), numbers.try_recv()), (Err(RecvError), Err(TryRecvError::Disconnected)));
-
-    // What is left in it is dropped with it.
-    let before = usage().used;
-    let texts = Channel::new(4);
-    texts.send(ArenaString::from("left")).unwrap();
-    drop(texts);
-    assert_eq!(usage().used, before);
 }
 
 fn a_full_arena() {

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use heddle::process::{ArenaArc, ArenaString, ArenaVec, Channel, Condvar, Mutex, TaskError, pids, place, usage};
+use heddle::process::{ArenaArc, ArenaString, ArenaVec, Condvar, Mutex, TaskError, pids, place, usage};
 use heddle::task;
 
 use super::*;
 
 pub const PROCESS: &[Test] = tests! {
-    deaths_say_how only_its_tasks_fail a_lock_of_a_dead_process waiters_of_a_dead_process a_channel_survives
+    deaths_say_how only_its_tasks_fail a_lock_of_a_dead_process waiters_of_a_dead_process
     the_forker_is_killed tasks_and_kills trees_and_kills a_task_that_executes
 };
 
@@ -130,37 +130,6 @@ fn waiters_of_a_dead_process() {
         assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
         assert!(matches!(holder.join(), Err(TaskError::Died(_))));
     }
-}
-
-fn a_channel_survives() {
-    let numbers = Channel::<u64>::new(64);
-    let send = |numbers: Channel<u64>| {
-        for n in 0.. {
-            if numbers.send(n).is_err() {
-                return;
-            }
-        }
-    };
-    for _ in 0..10 {
-        let sender = task(send, numbers.clone());
-        let mut next = numbers.recv().unwrap();
-        for _ in 0..500 {
-            let n = numbers.recv().unwrap();
-            assert_eq!(n, next + 1, "no value is lost or comes twice");
-            next = n;
-        }
-        for pid in pids() {
-            // SAFETY: a child's child.
-            unsafe { libc_kill(pid, 9) };
-        }
-        assert!(matches!(sender.join(), Err(TaskError::Died(_))));
-        while let Ok(n) = numbers.try_recv() {
-            assert_eq!(n, next + 1);
-            next = n;
-        }
-    }
-    assert!(numbers.abandoned() <= 10);
-    numbers.close();
 }
 
 fn the_forker_is_killed() {

@@ -1,6 +1,7 @@
 //! Tests of tasks and of the processes that run them.
 
 mod arena;
+mod channels;
 mod deaths;
 mod program;
 mod tasks;
@@ -17,9 +18,9 @@ pub use program::{GRANDCHILD, grandchild};
 pub type Test = (&'static str, fn());
 
 /// Those that hold in user, kernel and process mode.
-pub const SAME: &[&[Test]] = &[tasks::SAME, arena::SAME];
+pub const SAME: &[&[Test]] = &[tasks::SAME, arena::SAME, channels::SAME];
 /// Those of process mode.
-pub const PROCESS: &[&[Test]] = &[tasks::PROCESS, arena::PROCESS, deaths::PROCESS, program::PROCESS];
+pub const PROCESS: &[&[Test]] = &[tasks::PROCESS, arena::PROCESS, channels::PROCESS, deaths::PROCESS, program::PROCESS];
 
 /// The tests of a module, by name.
 macro_rules! tests {

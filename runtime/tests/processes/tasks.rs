@@ -6,14 +6,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use heddle::cancel::{Token, WaitError};
-use heddle::process::{ArenaArc, ArenaString, Channel, Condvar, Mutex, TaskError, place, usage};
+use heddle::process::{ArenaArc, ArenaString, Condvar, Mutex, TaskError, place, usage};
 use heddle::{Mode, Options, StartError, task, task_on};
 
 use super::*;
 
 pub const SAME: &[Test] = tests! {
     results_and_panics many_tasks tasks_that_wait tasks_of_tasks detached_tasks threads_and_std_in_a_task
-    large_arguments from_many_threads many_that_wait limits bad_starts
+    large_arguments from_many_threads limits bad_starts
 };
 pub const PROCESS: &[Test] = tests! {
     more_tasks_than_places
@@ -154,20 +154,6 @@ fn from_many_threads() {
         })
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-}
-
-fn many_that_wait() {
-    let numbers = Channel::<u64>::new(4);
-    let threads: Vec<_> = (0..150)
-        .map(|_| {
-            let numbers = numbers.clone();
-            heddle::spawn(move || numbers.recv().unwrap())
-        })
-        .collect();
-    let send = |numbers: Channel<u64>| (1..=150).for_each(|n| numbers.send(n).unwrap());
-    let sender = task(send, numbers);
-    assert_eq!(threads.into_iter().map(|thread| thread.join().unwrap()).sum::<u64>(), 150 * 151 / 2);
-    sender.join().unwrap();
 }
 
 fn more_tasks_than_places() {

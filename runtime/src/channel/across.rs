@@ -1,0 +1,296 @@
+//! Channels whose other end may be in another process.
+//!
+//! Their handles are [`Shareable`]: in process mode ([`crate::process`]) they can be given to tasks, sent through other
+//! channels, and put into the arena. In user and kernel mode, where tasks are threads, they are channels like all others.
+//! [`Sender`] and [`Receiver`] are those of [`channel`](super), with the same operations, limits and
+//! [`select!`](super::select), which takes both kinds in one call.
+//!
+//! ```
+//! use heddle::channel::across::{Receiver, bounded};
+//!
+//! let (numbers, numbers_in) = bounded(4);
+//! let sum = heddle::task(|numbers: Receiver<u64>| numbers.iter().sum::<u64>(), numbers_in);
+//! (1..=10).for_each(|n| numbers.send(n).unwrap());
+//! drop(numbers); // the last sender: the iteration over there ends
+//! assert_eq!(sum.join()?, 55);
+//! # Ok::<(), heddle::process::TaskError>(())
+//! ```
+//!
+//! # Deaths
+//! When a process dies, by whatever means and wherever it is at that moment, the channel works on.
+//! - Its handles are gone. If they were the last senders, those that receive get what was sent and then the end; if they were the last
+//!   receivers, senders learn that the channel is closed.
+//! - A value that one of its threads was sending has been sent or has not: if not, it is lost, and counted.
+//! - A value that one of its threads was receiving is still in the channel unless `recv` had it: what a process has
+//!   received goes with it.
+//!
+//! [`Sender::lost`](super::Sender::lost) and [`Receiver::lost`](super::Receiver::lost) tell what was lost so far.
+//!
+//! A handle belongs to the process that used it last. One that was given away by a process that dies, and that nobody has used since, is
+//! taken for gone until somebody uses it. What only handles of the dead kept alive is not freed.
+//!
+//! # Price
+//! In process mode each operation takes a lock that all share, and a user thread that has to wait takes a kernel thread
+//! along. Channels between the threads of one process are much quicker ([`bounded`](super::bounded)). There is no
+//! rendezvous between processes.
+
+use std::cell::Cell;
+use std::error::Error;
+use std::fmt;
+
+use super::kind::{End, Entered, Kind, Local};
+use super::wait::Node;
+use crate::cancel::{Limit, WaitError};
+use crate::process::{self, ArenaArc, ArenaFull, Ring, Shareable};
+
+pub use crate::process::Lost;
+
+/// The end of a channel between processes that values are put into.
+pub type Sender<T> = super::Sender<T, Crossing<T>>;
+/// The end of a channel between processes that values are taken out of.
+pub type Receiver<T> = super::Receiver<T, Crossing<T>>;
+
+/// Why there is no channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChannelError {
+    /// Its capacity is 0, or more than 2^31.
+    Capacity(usize),
+    /// The arena has no room for it.
+    Full(ArenaFull),
+}
+
+impl fmt::Display for ChannelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Capacity(n) => write!(f, "a channel between processes has room for 1 to 2^31 values, not {n}"),
+            Self::Full(full) => full.fmt(f),
+        }
+    }
+}
+
+impl Error for ChannelError {}
+
+/// A channel that crosses: in the arena in process mode, else in this process's memory.
+pub struct Crossing<T: Shareable>(Inner<T>);
+
+enum Inner<T: Shareable> {
+    Here(Local<T>),
+    Arena(ArenaArc<Ring<T>>, Owner),
+}
+
+/// The process that used the handle last.
+struct Owner(Cell<u32>);
+
+// SAFETY: in the arena; or there is one process only: who makes a channel here makes the arena this process's own, after which it does not
+// start others.
+unsafe impl<T: Shareable> Shareable for Sender<T> {}
+// SAFETY: as above.
+unsafe impl<T: Shareable> Shareable for Receiver<T> {}
+
+/// A channel with room for so many values, 1 to 2^31.
+///
+/// # Panics
+/// With another capacity, or if the arena is full; [`try_bounded`] answers an error instead.
+pub fn bounded<T: Shareable>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+    try_bounded(capacity).unwrap_or_else(|why| panic!("{why}"))
+}
+
+/// A channel with room for so many values, 1 to 2^31.
+pub fn try_bounded<T: Shareable>(capacity: usize) -> Result<(Sender<T>, Receiver<T>), ChannelError> {
+    if !(1..=process::MOST_VALUES).contains(&capacity) {
+        return Err(ChannelError::Capacity(capacity));
+    }
+    make(Some(capacity))
+}
+
+/// A channel with room for as many values as the arena has; while that is full, senders wait.
+///
+/// # Panics
+/// If the arena is full; [`try_unbounded`] answers an error instead.
+pub fn unbounded<T: Shareable>() -> (Sender<T>, Receiver<T>) {
+    try_unbounded().unwrap_or_else(|why| panic!("{why}"))
+}
+
+/// A channel with room for as many values as the arena has; while that is full, senders wait.
+pub fn try_unbounded<T: Shareable>() -> Result<(Sender<T>, Receiver<T>), ChannelError> {
+    make(None)
+}
+
+fn make<T: Shareable>(capacity: Option<usize>) -> Result<(Sender<T>, Receiver<T>), ChannelError> {
+    crate::start::mode();
+    if process::keep_or_own() {
+        let ring = Ring::new(capacity).map_err(ChannelError::Full)?;
+        let end = |ring| Crossing(Inner::Arena(ring, Owner(Cell::new(process::identity()))));
+        return Ok(super::handles(end(ring.clone()), end(ring)));
+    }
+    let channel = Local::queue(capacity);
+    Ok(super::handles(Crossing(Inner::Here(channel.uncounted())), Crossing(Inner::Here(channel))))
+}
+
+impl<T: Shareable> Sender<T> {
+    /// What the channel has lost with processes that died.
+    pub fn lost(&self) -> Lost {
+        self.kind.lost(End::Sender)
+    }
+}
+
+impl<T: Shareable> Receiver<T> {
+    /// What the channel has lost with processes that died.
+    pub fn lost(&self) -> Lost {
+        self.kind.lost(End::Receiver)
+    }
+}
+
+impl<T: Shareable> Crossing<T> {
+    fn lost(&self, end: End) -> Lost {
+        match &self.0 {
+            Inner::Here(_) => Lost::default(),
+            Inner::Arena(ring, owner) => used(ring, owner, end).lost(),
+        }
+    }
+}
+
+/// The ring, of which this process has the handle from now on.
+#[inline]
+fn used<'a, T: Shareable>(ring: &'a Ring<T>, owner: &Owner, end: End) -> &'a Ring<T> {
+    let me = process::identity();
+    if owner.0.get() != me {
+        ring.adopt(owner.0.replace(me), end);
+    }
+    ring
+}
+
+// SAFETY: as the channel in this process, and the ring, do.
+unsafe impl<T: Shareable> Kind<T> for Crossing<T> {
+    #[inline]
+    unsafe fn send_quickly(&self, value: T) -> Result<(), T> {
+        match &self.0 {
+            // SAFETY: the caller's, in this and all that follow.
+            Inner::Here(channel) => unsafe { channel.send_quickly(value) },
+            Inner::Arena(..) => Err(value),
+        }
+    }
+
+    unsafe fn try_send(&self, value: T) -> Result<(), (T, bool)> {
+        match &self.0 {
+            // SAFETY: as above.
+            Inner::Here(channel) => unsafe { channel.try_send(value) },
+            Inner::Arena(ring, owner) => used(ring, owner, End::Sender).put(value),
+        }
+    }
+
+    unsafe fn send(&self, value: T, limit: &Limit<'_>) -> Result<(), (T, Option<WaitError>)> {
+        match &self.0 {
+            // SAFETY: as above.
+            Inner::Here(channel) => unsafe { channel.send(value, limit) },
+            Inner::Arena(ring, owner) => used(ring, owner, End::Sender).send(value, limit),
+        }
+    }
+
+    #[inline]
+    unsafe fn recv_quickly(&self) -> Option<T> {
+        match &self.0 {
+            // SAFETY: as above.
+            Inner::Here(channel) => unsafe { channel.recv_quickly() },
+            Inner::Arena(..) => None,
+        }
+    }
+
+    unsafe fn try_recv(&self) -> Result<T, bool> {
+        match &self.0 {
+            // SAFETY: as above.
+            Inner::Here(channel) => unsafe { channel.try_recv() },
+            Inner::Arena(ring, owner) => used(ring, owner, End::Receiver).take(),
+        }
+    }
+
+    unsafe fn recv(&self, limit: &Limit<'_>) -> Result<T, Option<WaitError>> {
+        match &self.0 {
+            // SAFETY: as above.
+            Inner::Here(channel) => unsafe { channel.recv(limit) },
+            Inner::Arena(ring, owner) => used(ring, owner, End::Receiver).recv(limit),
+        }
+    }
+
+    unsafe fn take(&self, into: &mut Vec<T>, most: usize) -> usize {
+        match &self.0 {
+            // SAFETY: as above.
+            Inner::Here(channel) => unsafe { channel.take(into, most) },
+            Inner::Arena(ring, owner) => {
+                let (ring, before) = (used(ring, owner, End::Receiver), into.len());
+                into.extend(std::iter::from_fn(|| ring.take().ok()).take(most));
+                into.len() - before
+            }
+        }
+    }
+
+    fn close(&self) -> bool {
+        match &self.0 {
+            Inner::Here(channel) => channel.close(),
+            Inner::Arena(ring, _) => ring.close(),
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        match &self.0 {
+            Inner::Here(channel) => channel.is_closed(),
+            Inner::Arena(ring, _) => ring.is_closed(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match &self.0 {
+            Inner::Here(channel) => channel.len(),
+            Inner::Arena(ring, _) => ring.len(),
+        }
+    }
+
+    fn capacity(&self) -> Option<usize> {
+        match &self.0 {
+            Inner::Here(channel) => channel.capacity(),
+            Inner::Arena(ring, _) => ring.limit(),
+        }
+    }
+
+    fn another(&self, end: End) -> Self {
+        Self(match &self.0 {
+            Inner::Here(channel) => Inner::Here(channel.another(end)),
+            Inner::Arena(ring, owner) => {
+                used(ring, owner, end).add(end);
+                Inner::Arena(ring.clone(), Owner(owner.0.clone()))
+            }
+        })
+    }
+
+    unsafe fn leave(&self, end: End) {
+        match &self.0 {
+            // SAFETY: as above.
+            Inner::Here(channel) => unsafe { channel.leave(end) },
+            Inner::Arena(ring, owner) => used(ring, owner, end).remove(end),
+        }
+    }
+
+    fn is_across(&self) -> bool {
+        matches!(self.0, Inner::Arena(..))
+    }
+
+    unsafe fn enter_select(&self, end: End, node: *mut Node) -> Entered {
+        match &self.0 {
+            // SAFETY: as above.
+            Inner::Here(channel) => unsafe { channel.enter_select(end, node) },
+            Inner::Arena(ring, owner) => match used(ring, owner, end).enter(end) {
+                None => Entered::Ready,
+                Some((word, value)) => Entered::Watched(word, value),
+            },
+        }
+    }
+
+    unsafe fn leave_select(&self, end: End, node: *mut Node) {
+        match &self.0 {
+            // SAFETY: as above.
+            Inner::Here(channel) => unsafe { channel.leave_select(end, node) },
+            Inner::Arena(ring, _) => ring.leave(end, false),
+        }
+    }
+}
