@@ -70,6 +70,14 @@ pub fn yield_cpu() {
     loom::thread::yield_now();
 }
 
+/// Lets others of ours run: whoever is waited for may need this worker. Not other programs: they would have the CPU for a slice.
+pub fn yield_worker() {
+    #[cfg(not(loom))]
+    crate::thread::yield_now();
+    #[cfg(loom)]
+    loom::thread::yield_now();
+}
+
 /// Whether the caller is a user thread, which can let others run cheaply.
 pub fn is_user_thread() -> bool {
     #[cfg(not(loom))]

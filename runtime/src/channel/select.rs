@@ -7,6 +7,7 @@ use super::kind::{End, Entered, Kind};
 use super::wait::{Node, Patience, Waiter};
 use super::{Receiver, RecvError, SendError, Sender, TryRecvError, TrySendError};
 use crate::cancel::Limit;
+use crate::prim::{is_user_thread, yield_worker};
 #[cfg(not(loom))]
 use crate::process::{Across, deaths};
 
@@ -20,6 +21,8 @@ pub unsafe trait Arm {
     fn attempt(&mut self) -> bool;
     /// Whether it is done, by us or by whoever claimed us.
     fn is_done(&self) -> bool;
+    /// Whether all that it has done is to find its channel closed.
+    fn found_end(&self) -> bool;
     /// Whether another process may be at the other end.
     fn is_across(&self) -> bool;
     #[doc(hidden)]
@@ -70,6 +73,10 @@ unsafe impl<T, C: Kind<T>> Arm for RecvArm<'_, T, C> {
     fn is_done(&self) -> bool {
         // SAFETY: asked when nobody else can claim us.
         self.result.is_some() || unsafe { (*self.packet.get()).is_some() }
+    }
+
+    fn found_end(&self) -> bool {
+        matches!(self.result, Some(Err(_)))
     }
 
     fn is_across(&self) -> bool {
@@ -130,6 +137,10 @@ unsafe impl<T, C: Kind<T>> Arm for SendArm<'_, T, C> {
         self.is_closed || unsafe { (*self.packet.get()).is_none() }
     }
 
+    fn found_end(&self) -> bool {
+        self.is_closed
+    }
+
     fn is_across(&self) -> bool {
         self.channel.kind.is_across()
     }
@@ -160,7 +171,13 @@ pub fn select(arms: &mut [&mut dyn Arm], limit: Option<Limit<'_>>) -> bool {
     let count = arms.len();
     let first = turn % count.max(1);
     let try_all = |arms: &mut [&mut dyn Arm]| (0..count).any(|i| arms[(first + i) % count].attempt());
-    if try_all(arms) {
+    let done = try_all(arms);
+    // Who comes again at once, as after a closed channel or a `default`, does not wait: others of this worker have a turn. (A
+    // kernel thread shares its CPU by the kernel's rules.)
+    if (limit.is_none() && !done || done && arms.iter().any(|arm| arm.found_end())) && is_user_thread() {
+        yield_worker();
+    }
+    if done {
         return true;
     }
     let Some(limit) = limit else { return false };

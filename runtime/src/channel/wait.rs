@@ -29,7 +29,7 @@ use std::ptr::{self, null_mut};
 use super::cell::UnsafeCell;
 use crate::cancel::{Limit, WaitError};
 use crate::futex;
-use crate::prim::{AtomicU32, Ordering, fence, heavy_fence, light_fence, relax, yield_cpu};
+use crate::prim::{AtomicU32, Ordering, fence, heavy_fence, light_fence, relax, yield_worker};
 use crate::shard::CachePadded;
 
 #[cfg(not(loom))]
@@ -291,7 +291,7 @@ impl Patience {
         // processes' threads, where one that sleeps is woken at once.)
         let yields = if crate::prim::is_user_thread() { YIELDS } else { 0 };
         for _ in 0..yields {
-            yield_cpu();
+            yield_worker();
             if let Some(result) = attempt() {
                 return Some(result);
             }

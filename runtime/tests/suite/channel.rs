@@ -36,6 +36,7 @@ super::tests![
     select_in_time,
     channel_cancelled,
     select_of_closed,
+    select_that_spins_gives_turns,
     select_leaves_nothing_behind,
 ];
 
@@ -584,5 +585,42 @@ fn select_leaves_nothing_behind() {
         let sum: u32 = receiving.into_iter().map(|thread| thread.join().unwrap()).sum();
         let left: u32 = a_in.try_iter().sum();
         assert_eq!(sum + left, 200);
+    }
+}
+
+/// On one worker a thread that comes again and again, because a channel is closed or by `default`, once kept the others waiting for
+/// its time slices.
+fn select_that_spins_gives_turns() {
+    if heddle::mode() != Mode::User || heddle::workers() != 1 {
+        return;
+    }
+    const TURNS: usize = 200;
+    for closed in [true, false] {
+        let turns = Arc::new(AtomicUsize::new(0));
+        let (sender, receiver) = bounded::<()>(1);
+        let kept = (!closed).then_some(sender);
+        let seen = turns.clone();
+        let spinning = thread(0, move || {
+            let mut count = 0;
+            while seen.load(Ordering::Relaxed) < TURNS {
+                select! {
+                    recv(receiver) -> end => assert_eq!(end, Err(RecvError)),
+                    default => assert!(!closed),
+                }
+                count += 1;
+            }
+            count
+        });
+        let other = thread(0, move || {
+            for _ in 0..TURNS {
+                turns.fetch_add(1, Ordering::Relaxed);
+                heddle::yield_now();
+            }
+        });
+        other.join().unwrap();
+        // Some before the other began, and some for each turn; a slice has ten thousands of them.
+        let count = spinning.join().unwrap();
+        assert!(count < 100 * TURNS, "{count}");
+        drop(kept);
     }
 }
