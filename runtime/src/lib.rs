@@ -33,6 +33,9 @@
 
 #[cfg(not(loom))]
 pub mod agent;
+#[cfg(all(test, loom))]
+#[path = "agent/left.rs"]
+mod agent_left;
 #[cfg(not(loom))]
 mod barrier;
 pub mod cancel;

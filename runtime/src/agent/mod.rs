@@ -38,22 +38,32 @@
 //!
 //! Where panics abort (`panic = "abort"`) none of this happens: the process ends.
 
+mod left;
+
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use self::left::{Left, Rest};
 use crate::cancel::{Limit, WaitError};
 use crate::channel::{
     self, Kind, Local, Receiver, RecvUntilError, SendError, SendUntilError, Sender, TrySendError, bounded, unbounded,
 };
-use crate::prim::{heavy_fence, light_fence};
 use crate::start::Mode;
 use crate::sync::{Event, Mutex};
 use crate::thread::{self, JoinHandle, Priority, SpawnError};
+
+impl<M> Rest for Receiver<M> {
+    type Messages = Vec<M>;
+    fn take(&self) -> Option<Vec<M>> {
+        let mut messages = Vec::new();
+        (Self::take(self, &mut messages, usize::MAX) != 0).then_some(messages)
+    }
+}
 
 /// How many messages wait for an agent before senders do.
 pub const ROOM: usize = 64;
@@ -113,10 +123,8 @@ type Monitor = Box<dyn FnOnce(&End) + Send>;
 struct Core<M> {
     /// To close the channel by: counts neither as a sender nor as a receiver.
     channel: Local<M>,
-    /// The agent receives no more.
-    over: AtomicBool,
-    /// Its receiver, afterwards.
-    left: Mutex<Option<Receiver<M>>>,
+    /// Its receiver, when the agent receives no more.
+    left: Left<Receiver<M>>,
     life: Mutex<Life>,
     ended: Event,
     restarts: AtomicU32,
@@ -128,39 +136,9 @@ struct Life {
 }
 
 impl<M> Core<M> {
-    /// A message has been sent: if nobody will receive it, drops it, so that who waits for an answer learns it.
-    ///
-    /// The channel may take a message while it is closed. We store it, then look whether the agent is over; the agent says so,
-    /// and then looks for messages: a light fence here and a heavy one there let one of the two see the other's store.
-    /// If it is us, the receiver is in `left`, or comes there under the same lock and is looked through after that.
-    fn sent(&self) {
-        light_fence();
-        if self.over.load(Ordering::Relaxed) {
-            self.sweep();
-        }
-    }
-
-    #[cold]
-    fn sweep(&self) {
-        loop {
-            let mut messages = Vec::new();
-            if let Some(receiver) = &*self.left.lock() {
-                receiver.take(&mut messages, usize::MAX);
-            }
-            if messages.is_empty() {
-                return;
-            }
-            // Without the lock: they may send on their way. One that panics while it is dropped has been reported.
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(messages)));
-        }
-    }
-
     fn end(&self, receiver: Receiver<M>, end: End) {
         receiver.close();
-        self.over.store(true, Ordering::Relaxed);
-        heavy_fence();
-        *self.left.lock() = Some(receiver);
-        self.sweep();
+        self.left.end(receiver);
         let monitors = {
             let mut life = self.life.lock();
             life.end = Some(end.clone());
@@ -223,17 +201,17 @@ impl<M> Address<M> {
     ///
     /// `Ok` does not mean that it will be handled: the agent may panic before.
     pub fn send(&self, message: M) -> Result<(), SendError<M>> {
-        self.sender.send(message).inspect(|()| self.core.sent())
+        self.sender.send(message).inspect(|()| self.core.left.sent())
     }
 
     /// Sends if there is room.
     pub fn try_send(&self, message: M) -> Result<(), TrySendError<M>> {
-        self.sender.try_send(message).inspect(|()| self.core.sent())
+        self.sender.try_send(message).inspect(|()| self.core.left.sent())
     }
 
     /// Sends, waiting for room until the limit.
     pub fn send_until<'l>(&self, message: M, limit: impl Into<Limit<'l>>) -> Result<(), SendUntilError<M>> {
-        self.sender.send_until(message, limit).inspect(|()| self.core.sent())
+        self.sender.send_until(message, limit).inspect(|()| self.core.left.sent())
     }
 
     /// Sends the message that is made of the [`Reply`], and waits for the answer as long as it takes.
@@ -483,8 +461,7 @@ impl Builder {
         let (sender, receiver) = self.room.map_or_else(unbounded, bounded);
         let core = Arc::new(Core {
             channel: receiver.kind.uncounted(),
-            over: AtomicBool::new(false),
-            left: Mutex::new(None),
+            left: Left::new(),
             life: Mutex::new(Life { end: None, monitors: Vec::new() }),
             ended: Event::new(),
             restarts: AtomicU32::new(0),
