@@ -1,6 +1,6 @@
 //! Channels beside their rivals: each figure of each contender in a process of its own, in turn, medians of several rounds.
 //!
-//! `messages [--rounds N] [--only FIGURE] [--with CONTENDER]...`; `messages --list`. Rivals run on kernel threads, as they do
+//! `messages [--rounds N] [--only FIGURE] [--with CONTENDER]... [--seconds N]`; `messages --list`. The seconds are those of `oneway`. Rivals run on kernel threads, as they do
 //! anywhere; Heddle's channels on user threads of two workers, and on kernel threads. tokio has two workers, Go two processors.
 //! Allocators are preloaded into a process that hands over boxes. A contender that is not there (Go without a compiler) or does not have a figure is named with a dash.
 
@@ -30,6 +30,7 @@ const FIGURES: &[Figure] = &[
     figure("mail16", "M/s", 2_000_000),
     figure("mail256", "M/s", 2_000_000),
     figure("mail4096", "M/s", 300_000),
+    figure("mail65536", "M/s", 20_000),
     figure("hand0x1", "M/s a thread", 300_000),
     figure("hand1x1", "M/s a thread", 300_000),
     figure("hand0x16", "M/s a thread", 2_000_000),
@@ -63,6 +64,8 @@ fn main() {
             "--rounds" => rounds = value().parse().expect("a number"),
             "--only" => only.push(value()),
             "--with" => with.push(value()),
+            // SAFETY: this process has one thread.
+            "--seconds" => unsafe { env::set_var(rivals::SECONDS_SET, value()) },
             "--list" => {
                 println!("figures: {}", FIGURES.iter().map(|f| f.name).collect::<Vec<_>>().join(" "));
                 println!("contenders: {}", rivals::ALL.join(" "));

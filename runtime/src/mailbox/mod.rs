@@ -36,7 +36,7 @@ mod with_threads {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use super::ring::Ring;
+    use super::ring::{Record, Ring};
     use crate::cancel::{Limit, WaitError};
     use crate::channel::wait::{Bell, Lock};
     use crate::shard::CachePadded;
@@ -216,6 +216,8 @@ mod with_threads {
         evicted: u64,
         /// The receiver is reading the first record, where senders could drop it.
         is_reading: bool,
+        /// The head that was last seen.
+        seen: usize,
     }
 
     struct Shared {
@@ -245,7 +247,7 @@ mod with_threads {
             not_full: Bell::new(),
             sending: Lock::default(),
         });
-        (Address { shared: shared.clone() }, Mailbox { shared, reading: None })
+        (Address { shared: shared.clone() }, Mailbox { shared, reading: None, seen: 0 })
     }
 
     impl Shared {
@@ -264,7 +266,7 @@ mod with_threads {
             let result = self.sending.with(|sending| {
                 loop {
                     // SAFETY: we have the lock. A copy of as many bytes.
-                    if unsafe { self.ring.push(bytes.len(), |out| out.copy_from_slice(bytes)) } {
+                    if unsafe { self.ring.push(&mut sending.seen, bytes.len(), |out| out.copy_from_slice(bytes)) } {
                         sending.sent += 1;
                         if sending.sent.is_multiple_of(STREAM as u64) {
                             self.not_full.lighten();
@@ -277,8 +279,8 @@ mod with_threads {
                         Overflow::DropOldest if !sending.is_reading => {
                             // SAFETY: we have the lock, under which the receiver moves the head of such a mailbox, too.
                             unsafe {
-                                if let Some((_, next)) = self.ring.front() {
-                                    self.ring.leave(next);
+                                if let Some(oldest) = self.ring.front(&mut self.ring.nothing_seen()) {
+                                    self.ring.leave(oldest.next);
                                 }
                             }
                             sending.evicted += 1;
@@ -399,8 +401,10 @@ mod with_threads {
     /// Where messages are received.
     pub struct Mailbox {
         shared: Arc<Shared>,
-        /// Behind the message that was received last, and may still be read.
-        reading: Option<usize>,
+        /// The message that was received last, and may still be read.
+        reading: Option<Record>,
+        /// The tail that was last seen.
+        seen: usize,
     }
 
     impl Mailbox {
@@ -453,16 +457,16 @@ mod with_threads {
         /// Begins to read the first message, if there is one.
         fn claim(&mut self) -> bool {
             let shared = &*self.shared;
-            // SAFETY: the head is ours: senders move it under the lock only, and not while we read.
-            let front = || unsafe { shared.ring.front() }.map(|(_, next)| next);
             self.reading = if shared.overflow == Overflow::DropOldest {
                 shared.sending.with(|sending| {
-                    let next = front();
-                    sending.is_reading = next.is_some();
-                    next
+                    // SAFETY: the head is ours: senders move it under the lock only, and not while we read.
+                    let first = unsafe { shared.ring.front(&mut shared.ring.nothing_seen()) };
+                    sending.is_reading = first.is_some();
+                    first
                 })
             } else {
-                front()
+                // SAFETY: the head is ours.
+                unsafe { shared.ring.front(&mut self.seen) }
             };
             if self.reading.is_some() {
                 let received = shared.received.load(Ordering::Relaxed) + 1;
@@ -475,16 +479,16 @@ mod with_threads {
         }
 
         fn message(&self) -> Message<'_> {
-            // SAFETY: the head is ours, and does not move while the message borrows us.
-            match unsafe { self.shared.ring.front() } {
-                Some((bytes, _)) => Message { bytes },
+            match self.reading {
+                // SAFETY: the head is ours, and does not move while the message borrows us.
+                Some(record) => Message { bytes: unsafe { self.shared.ring.bytes(record) } },
                 None => unreachable!("claimed before"),
             }
         }
 
         /// Leaves the message that was received last: its bytes are room again.
         pub fn leave(&mut self) {
-            let Some(next) = self.reading.take() else { return };
+            let Some(Record { next, .. }) = self.reading.take() else { return };
             let shared = &*self.shared;
             if shared.overflow == Overflow::DropOldest {
                 // SAFETY: `claim` answered it, and nobody has moved the head since.

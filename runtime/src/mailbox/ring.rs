@@ -34,6 +34,16 @@ unsafe impl Send for Ring {}
 // SAFETY: as above.
 unsafe impl Sync for Ring {}
 
+/// A record in the ring.
+#[derive(Clone, Copy, Debug)]
+pub struct Record {
+    /// The word at which its bytes begin.
+    at: usize,
+    bytes: usize,
+    /// The position behind it.
+    pub next: usize,
+}
+
 /// Words of a record of so many bytes.
 pub fn words_of(bytes: usize) -> usize {
     1 + bytes.div_ceil(WORD)
@@ -80,30 +90,39 @@ impl Ring {
         }
     }
 
-    /// Where a record of so many words would go: words to skip, and its place. `None`: there is no room now.
-    fn place(&self, tail: usize, count: usize) -> Option<(usize, usize)> {
+    /// Where a record of so many words would go: words to skip, and its place. `None`: there is no room.
+    fn place(&self, tail: usize, head: usize, count: usize) -> Option<(usize, usize)> {
         let len = self.words.len();
-        // Acquire: the words were left before. pairs: mailbox.head
-        let used = tail.wrapping_sub(self.head.load(Ordering::Acquire));
+        let used = tail.wrapping_sub(head);
         let at = tail % len;
         let skip = if at + count <= len { 0 } else { len - at };
         let fits = used + count <= self.limit && used + skip + count <= len;
-        fits.then_some((skip, (at + skip) % len))
+        fits.then_some((skip, if skip == 0 { at } else { 0 }))
+    }
+
+    fn head(&self) -> usize {
+        // Acquire: the words were left before. pairs: mailbox.head
+        self.head.load(Ordering::Acquire)
     }
 
     /// Whether a message of so many bytes would find room. With nothing in it, any that is not too long does.
     pub fn has_room(&self, bytes: usize) -> bool {
         let tail = self.tail.load(Ordering::Relaxed);
-        self.place(tail, words_of(bytes)).is_some()
+        self.place(tail, self.head(), words_of(bytes)).is_some()
     }
 
-    /// Appends a record that `write` fills, if there is room. `write` does not panic.
+    /// Appends a record that `write` fills, if there is room. `write` does not panic. `seen` is the head that the senders last saw:
+    /// its line, which the receiver writes to, is looked at only when there is no room otherwise.
     ///
     /// # Safety
     /// The caller has the senders' lock.
-    pub unsafe fn push(&self, bytes: usize, write: impl FnOnce(&mut [u8])) -> bool {
+    pub unsafe fn push(&self, seen: &mut usize, bytes: usize, write: impl FnOnce(&mut [u8])) -> bool {
         let (tail, count) = (self.tail.load(Ordering::Relaxed), words_of(bytes));
-        let Some((skip, at)) = self.place(tail, count) else { return false };
+        let place = self.place(tail, *seen, count).or_else(|| {
+            *seen = self.head();
+            self.place(tail, *seen, count)
+        });
+        let Some((skip, at)) = place else { return false };
         // SAFETY: words that are free; the caller's lock.
         unsafe {
             if skip != 0 {
@@ -119,35 +138,53 @@ impl Ring {
         true
     }
 
+    /// What makes [`front`](Self::front) look at the tail: for where others move the head too.
+    pub fn nothing_seen(&self) -> usize {
+        self.head.load(Ordering::Relaxed)
+    }
+
     /// Whether there is a record.
     pub fn is_empty(&self) -> bool {
         // Acquire: as in `front`. pairs: mailbox.tail
         self.head.load(Ordering::Relaxed) == self.tail.load(Ordering::Acquire)
     }
 
-    /// The first record's bytes, and the position behind it.
+    /// The first record. `seen` is the tail that the caller last saw: the senders' line is looked at only when all before that
+    /// has been received.
     ///
     /// # Safety
-    /// The caller is who may move the head, and does so only when it is done with the bytes.
-    pub unsafe fn front(&self) -> Option<(&[u8], usize)> {
+    /// The caller is who may move the head, and nobody else has moved it past `seen`.
+    pub unsafe fn front(&self, seen: &mut usize) -> Option<Record> {
         let mut head = self.head.load(Ordering::Relaxed);
-        // Acquire: the record was written before. pairs: mailbox.tail
-        if head == self.tail.load(Ordering::Acquire) {
-            return None;
+        if head == *seen {
+            // Acquire: the records were written before. pairs: mailbox.tail
+            *seen = self.tail.load(Ordering::Acquire);
+            if head == *seen {
+                return None;
+            }
         }
-        let len = self.words.len();
+        let mut at = head % self.words.len();
         // SAFETY: a record is there, and stays until the head moves.
         unsafe {
-            self.touch(head % len, 1, false);
-            if *self.words[head % len].get() == SKIP {
-                head = head.wrapping_add(len - head % len);
-                self.touch(head % len, 1, false);
+            self.touch(at, 1, false);
+            if *self.words[at].get() == SKIP {
+                head = head.wrapping_add(self.words.len() - at);
+                at = 0;
+                self.touch(at, 1, false);
             }
-            let bytes = *self.words[head % len].get() as usize;
-            self.touch(head % len, words_of(bytes), false);
-            let data = std::slice::from_raw_parts(self.words.as_ptr().add(head % len + 1).cast::<u8>(), bytes);
-            Some((data, head.wrapping_add(words_of(bytes))))
+            let bytes = *self.words[at].get() as usize;
+            Some(Record { at: at + 1, bytes, next: head.wrapping_add(words_of(bytes)) })
         }
+    }
+
+    /// A record's bytes.
+    ///
+    /// # Safety
+    /// [`front`](Self::front) answered it, and the head has not moved since, nor does it while the bytes are used.
+    pub unsafe fn bytes(&self, record: Record) -> &[u8] {
+        self.touch(record.at - 1, words_of(record.bytes), false);
+        // SAFETY: the caller's.
+        unsafe { std::slice::from_raw_parts(self.words.as_ptr().add(record.at).cast::<u8>(), record.bytes) }
     }
 
     /// Leaves the records before that position.
@@ -173,23 +210,25 @@ mod models {
             let ring = Arc::new(Ring::new(24));
             let shared = ring.clone();
             let thread = loom::thread::spawn(move || {
+                let mut seen = 0;
                 for n in 1..=3u8 {
                     let bytes = usize::from(n) * 4;
                     // SAFETY: the model's only sender.
-                    while !unsafe { shared.push(bytes, |out| out.fill(n)) } {
+                    while !unsafe { shared.push(&mut seen, bytes, |out| out.fill(n)) } {
                         loom::thread::yield_now();
                     }
                 }
             });
-            let mut n = 1u8;
+            let (mut n, mut seen) = (1u8, 0);
             while n <= 3 {
                 // SAFETY: the model's only receiver.
                 unsafe {
-                    match ring.front() {
+                    match ring.front(&mut seen) {
                         None => loom::thread::yield_now(),
-                        Some((bytes, next)) => {
+                        Some(record) => {
+                            let bytes = ring.bytes(record);
                             assert_eq!((bytes.len(), bytes[0]), (usize::from(n) * 4, n));
-                            ring.leave(next);
+                            ring.leave(record.next);
                             n += 1;
                         }
                     }

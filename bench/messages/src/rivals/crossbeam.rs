@@ -22,6 +22,7 @@ pub fn run(figure: &str, count: u64) -> Option<f64> {
         "mail16" => Some(mail(count, 16)),
         "mail256" => Some(mail(count, 256)),
         "mail4096" => Some(mail(count, 4096)),
+        "mail65536" => Some(mail(count, 65536)),
         _ => super::threads!(figure, count, std::thread::spawn, crossbeam_channel::bounded, many: yes),
     }
 }

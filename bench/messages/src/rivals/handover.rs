@@ -12,8 +12,10 @@ use std::time::Instant;
 use heddle::shard::CachePadded;
 use heddle::sync::Mutex;
 
-/// How long a producer produces.
+/// How long a producer produces, unless [`SECONDS_SET`] says otherwise.
 const SECONDS: f64 = 3.0;
+/// Passes `--seconds` on to the process that measures.
+pub const SECONDS_SET: &str = "HEDDLE_BENCH_SECONDS";
 
 /// A vector that is full or empty, as its count says.
 struct Slot<T>(AtomicUsize, Mutex<Vec<T>>);
@@ -75,15 +77,16 @@ pub fn one_way<T: Send + 'static, J>(
     join: impl Fn(J),
 ) -> f64 {
     let (sender, receiver) = heddle::channel::bounded(super::ROOM);
+    let seconds = std::env::var(SECONDS_SET).map_or(SECONDS, |text| text.parse().expect("a number of seconds"));
     let grown = Arc::new(Mutex::new(0.0));
     let result = grown.clone();
     let consumer = spawn(Box::new(move || receiver.iter().for_each(drop::<T>)));
     let producer = spawn(Box::new(move || {
         let start = Instant::now();
         let mut early = None;
-        while start.elapsed().as_secs_f64() < SECONDS {
+        while start.elapsed().as_secs_f64() < seconds {
             (0..1000).for_each(|n| assert!(sender.send(make([n; 6])).is_ok()));
-            if start.elapsed().as_secs_f64() > SECONDS / 10.0 {
+            if start.elapsed().as_secs_f64() > seconds / 10.0 {
                 early.get_or_insert_with(resident);
             }
         }

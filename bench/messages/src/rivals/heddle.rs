@@ -33,6 +33,7 @@ pub fn run(mode: Mode, figure: &str, count: u64) -> Option<f64> {
         "mail16" => Some(mail(count, 16)),
         "mail256" => Some(mail(count, 256)),
         "mail4096" => Some(mail(count, 4096)),
+        "mail65536" => Some(mail(count, 65536)),
         "oneway" => Some(super::handover::one_way(make, heddle::spawn, join)),
         _ => super::threads!(figure, count, heddle::spawn, heddle::channel::bounded, many: yes),
     }

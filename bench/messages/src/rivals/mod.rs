@@ -10,6 +10,8 @@ mod rtrb;
 mod std_mpsc;
 mod tokio;
 
+pub use handover::SECONDS_SET;
+
 /// Room of each bounded channel.
 pub const ROOM: usize = 1024;
 
@@ -24,6 +26,7 @@ pub const ALL: &[&str] = &[
     "rtrb",
     "tokio",
     "go",
+    "glibc",
     "mimalloc",
     "jemalloc",
     "tcmalloc",
@@ -54,7 +57,7 @@ pub fn run(contender: &str, figure: &str, count: u64) -> Option<f64> {
         "rtrb" => rtrb::run(figure, count),
         "tokio" => tokio::run(figure, count),
         "go" => go::run(figure, count),
-        "mimalloc" | "jemalloc" | "tcmalloc" => handover::boxes(figure, count, true),
+        "glibc" | "mimalloc" | "jemalloc" | "tcmalloc" => handover::boxes(figure, count, true),
         "assigns" => handover::boxes(figure, count, false),
         other => panic!("who is {other}?"),
     }
