@@ -107,8 +107,9 @@ impl Ring {
 
     /// Whether a message of so many bytes would find room. With nothing in it, any that is not too long does.
     pub fn has_room(&self, bytes: usize) -> bool {
-        let tail = self.tail.load(Ordering::Relaxed);
-        self.place(tail, self.head(), words_of(bytes)).is_some()
+        // In this order: without the lock, a head that was read after the tail could be past it.
+        let head = self.head();
+        self.place(self.tail.load(Ordering::Relaxed), head, words_of(bytes)).is_some()
     }
 
     /// Appends a record that `write` fills, if there is room. `write` does not panic. `seen` is the head that the senders last saw:
@@ -236,6 +237,26 @@ mod models {
             }
             thread.join().unwrap();
             assert!(ring.is_empty());
+        });
+    }
+
+    /// Who waits for room asks without the lock, while both ends move. (The head was once read after the tail, and past it.)
+    #[test]
+    fn room_may_be_asked_at_any_time() {
+        loom::model(|| {
+            let ring = Arc::new(Ring::new(24));
+            let asked = ring.clone();
+            let thread = loom::thread::spawn(move || assert!(!asked.has_room(asked.longest() + 1)));
+            let mut seen = [0; 2];
+            for _ in 0..2 {
+                // SAFETY: the model's only sender and only receiver.
+                unsafe {
+                    assert!(ring.push(&mut seen[0], 4, |out| out.fill(1)));
+                    let record = ring.front(&mut seen[1]).unwrap();
+                    ring.leave(record.next);
+                }
+            }
+            thread.join().unwrap();
         });
     }
 }
