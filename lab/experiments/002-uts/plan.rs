@@ -148,14 +148,18 @@ fn openmp_gains_nothing(view: &View) -> Verdict {
 
 fn not_imbalance(view: &View) -> Verdict {
     let cpus = view.cpus();
-    let all = (|| Some((time(view, "plain", 1.0)?, time(view, "join", cpus)?, view.get(ID, "join", cpus, "busy")?)))();
-    let Some((plain, join, busy)) = all else { return Verdict::not_measured(view.why_not(ID)) };
+    let all = (|| {
+        let busy = |series: &str, workers| view.get(ID, series, workers, "busy");
+        Some((time(view, "plain", 1.0)?, time(view, "join", cpus)?, busy("join", cpus)?, busy("plain", 1.0)?))
+    })();
+    let Some((plain, join, busy, alone)) = all else { return Verdict::not_measured(view.why_not(ID)) };
     if cpus < 2.0 {
         return Verdict::cannot("one CPU has no imbalance");
     }
     let base = crate::stats::median(&plain);
     let loss: Vec<f64> = join.iter().map(|t| (cpus - base / t) / cpus).collect();
-    let idle: Vec<f64> = busy.iter().map(|b| ((cpus - b) / cpus).max(0.0)).collect();
+    // One thread is never idle: what it does not get of its CPU, other programs have.
+    let idle: Vec<f64> = busy.iter().zip(&alone).map(|(b, alone)| (1.0 - b / (cpus * alone)).max(0.0)).collect();
     let words = format!(
         "Here {} % of the time is idle, and {} % of the speedup is lost.",
         crate::claims::short(100.0 * crate::stats::median(&idle)),
