@@ -185,6 +185,10 @@ global_asm!(
     // The entry points: they make the call, count it, and go on behind the site.
     ".globl heddle_test_syscall, heddle_test_raw, heddle_test_raw_post, heddle_test_post, heddle_test_call",
     ".hidden heddle_test_syscall, heddle_test_raw, heddle_test_raw_post, heddle_test_post, heddle_test_call",
+    // The function before them ends with a call that does not return: nothing runs on into what follows.
+    ".cfi_startproc",
+    "call heddle_test_raw",
+    ".cfi_endproc",
     "heddle_test_syscall:",
     "lock inc qword ptr [rip + {calls}]",
     "mov [rip + {saved}], rcx",

@@ -225,13 +225,15 @@ impl Finder<'_> {
     /// Whether control flows past the declared end of `f`, as in glibc's `clone`, whose description ends before its
     /// system call since the child has no caller to unwind to.
     fn runs_on(&self, f: &Function) -> bool {
+        // A call that is a function's last instruction does not return.
+        let goes_on = |last: &Insn| last.is(decode::SYSCALL) || !last.is(decode::ENDS) && !last.is(decode::FLOW);
         let (Some(start), Some(end)) = (self.position(f.range.start), self.position(f.range.end)) else { return false };
         let mut reader = Reader::new(self.text, self.vaddr, start);
         let mut last = None;
         let mut target = false;
         while let Some((insn, refers)) = reader.next() {
             if insn.at as usize >= end {
-                return insn.at as usize == end && (target || last.is_some_and(|l: Insn| !l.is(decode::ENDS)));
+                return insn.at as usize == end && (target || last.is_some_and(|l: Insn| goes_on(&l)));
             }
             target |= matches!(refers, Refers::Branch(to) if to == f.range.end);
             last = Some(insn);
