@@ -3,7 +3,7 @@
 //! Their handles are [`Shareable`]: in process mode ([`crate::process`]) they can be given to tasks, sent through other
 //! channels, and put into the arena. In user and kernel mode, where tasks are threads, they are channels like all others.
 //! [`Sender`] and [`Receiver`] are those of [`channel`](super), with the same operations, limits and
-//! [`select!`](super::select), which takes both kinds in one call.
+//! [`select!`](super::select!), which takes both kinds in one call.
 //!
 //! ```
 //! use heddle::channel::across::{Receiver, bounded};
