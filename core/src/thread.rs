@@ -83,6 +83,9 @@ pub struct Thread {
     /// The frame of the system call that the thread is in, for the ABI layer: where to go on if the call touches memory
     /// that is not there. 0: none.
     pub recover: usize,
+    /// Where on its stack the innermost of its signal handlers was called; 0: none runs. (Left as it is by a handler that jumps
+    /// out: then it is where the stack was at some time.)
+    pub handler_at: usize,
     /// The worker that ran it last (or runs it).
     pub worker: AtomicPtr<u8>,
     /// Set by a sender of a signal, cleared by the thread when it has looked.
@@ -249,6 +252,7 @@ impl Table {
             (*thread).apart = false;
             (*thread).extended = false;
             (*thread).recover = 0;
+            (*thread).handler_at = 0;
             (*thread).worker.store(core::ptr::null_mut(), Ordering::Relaxed);
             (*thread).attention.store(false, Ordering::Relaxed);
             (*thread).cpu_time.store(0, Ordering::Relaxed);

@@ -198,6 +198,7 @@ unsafe fn run(t: *mut Thread, info: &SigInfo, action: &actions::Action, context:
         let own = if action.flags & l::SA_NODEFER as u64 != 0 { 0 } else { bit(signal) };
         id.sig_mask.store(mask | action.mask | own, Ordering::Relaxed);
         let recover = core::mem::replace(&mut (*t).recover, 0);
+        let handler_at = core::mem::replace(&mut (*t).handler_at, stack_pointer());
         let in_setxid = core::mem::replace(&mut (*t).identity.in_setxid, signal == super::KICK);
         let floats = context.regs.floats;
         if (*t).extended {
@@ -208,6 +209,7 @@ unsafe fn run(t: *mut Thread, info: &SigInfo, action: &actions::Action, context:
             (*t).extended = false;
         }
         (*t).recover = recover;
+        (*t).handler_at = handler_at;
         (*t).identity.in_setxid = in_setxid;
         context.regs.floats = floats;
         set_mask(t, context.mask);

@@ -593,8 +593,8 @@ unsafe fn fault(w: *mut Worker, signal: u32, info: &SigInfo, context: &mut UCont
 /// as its signal frame. The frame is made on the thread's own stack. It is made on its alternate stack if the signal's
 /// handler runs there (`alternate`), or if the stack pointer is not known to be in the thread's own stack, since a program
 /// may keep it where nothing can be pushed (Erlang's and OCaml's compiled code do) if it has all its handlers run
-/// elsewhere, or if its own stack has no room. With no room anywhere the thread dies if a signal is `due`, and is not
-/// disturbed if it was only to be preempted.
+/// elsewhere, or if its own stack has no room. With no room anywhere the thread dies if a signal is `due` and no handler runs, and is not
+/// disturbed otherwise.
 unsafe fn redirect(t: *mut Thread, context: &mut UContext, alternate: bool, due: bool) {
     // SAFETY: the context is the kernel's; the stack below the red zone is free, and so is the alternate one when the
     // stack pointer is not in it.
@@ -608,7 +608,8 @@ unsafe fn redirect(t: *mut Thread, context: &mut UContext, alternate: bool, due:
             let new_floats = (sp - size) & !63;
             (new_floats, ((new_floats - size_of::<SignalFrame>()) & !15) - 8)
         };
-        let need = |sp: usize| place(sp).1 - 1024;
+        // What delivers takes some 900 bytes; the rest is the handler's.
+        let need = |sp: usize| place(sp).1 - 1536;
         let on_alt = (alt.base..alt.base + alt.size).contains(&(context.regs.rsp as usize));
         let alt_has_room = !on_alt && alt.size >= 4096 && need(alt.base + alt.size) >= alt.base;
         // The guard is part of the stack as libc tells it.
@@ -620,7 +621,10 @@ unsafe fn redirect(t: *mut Thread, context: &mut UContext, alternate: bool, due:
         if alternate && alt.size != 0 && !on_alt || alt_has_room && (!known || full) {
             sp = alt.base + alt.size;
         } else if full {
-            if !due {
+            // In a handler, whose end is on this stack: what is due waits for that. (Our frames are larger than the kernel's.
+            // And who sent a signal may have seen the mask from before the handler.)
+            let in_handler = (own..base + id.stack_size).contains(&(*t).handler_at);
+            if !due || in_handler || !pending::deliverable(t) {
                 return;
             }
             report::no_room(t);
