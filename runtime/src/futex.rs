@@ -8,6 +8,7 @@
 //! # Safety
 //! The calls read the words they are given.
 
+#[cfg(not(loom))]
 use std::time::Instant;
 
 use crate::cancel::{Limit, WaitError};
@@ -21,6 +22,7 @@ pub mod model;
 use model as imp;
 
 /// Waits while the word has this value, until a wake, or the deadline: then the answer is false. It may return early.
+#[cfg(not(loom))]
 pub fn wait_until(word: &AtomicU32, value: u32, deadline: Option<Instant>) -> bool {
     imp::wait(word, value, deadline)
 }

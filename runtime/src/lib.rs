@@ -28,8 +28,6 @@
 //! - [`pool`]: objects whose memory goes back to the thread that made them.
 //! - [`shard`]: data that threads must not share by accident.
 //! - [`task()`], [`process`]: tasks in worker processes, and memory that these share.
-// Under loom there is nothing but what the models, which are tests, use.
-#![cfg_attr(all(loom, not(test)), allow(dead_code))]
 
 #[cfg(not(loom))]
 pub mod agent;

@@ -80,6 +80,7 @@ impl Queue {
     }
 
     /// The place that the next job gets.
+    #[cfg(not(loom))]
     pub fn back(&self) -> usize {
         self.back.load(Ordering::Relaxed)
     }

@@ -70,6 +70,7 @@ impl Ring {
     }
 
     /// Bytes in use, at some moment.
+    #[cfg(not(loom))]
     pub fn used(&self) -> usize {
         // Acquire: the tail is at least that. pairs: mailbox.head
         let head = self.head.load(Ordering::Acquire);
@@ -140,6 +141,7 @@ impl Ring {
     }
 
     /// What makes [`front`](Self::front) look at the tail: for where others move the head too.
+    #[cfg(not(loom))]
     pub fn nothing_seen(&self) -> usize {
         self.head.load(Ordering::Relaxed)
     }

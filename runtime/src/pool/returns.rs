@@ -82,6 +82,7 @@ impl Parcel {
     ///
     /// # Safety
     /// As for `put`, and so are the first `count` objects, of which there is one.
+    #[cfg(not(loom))]
     pub unsafe fn chain(&self, count: usize) -> (*mut Link, *mut Link) {
         // SAFETY: the caller's.
         self.objects.with(|objects| unsafe {
