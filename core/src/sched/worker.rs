@@ -126,7 +126,7 @@ pub fn current() -> *mut Thread {
 
 /// The processor of the worker that the caller runs on; faults elsewhere.
 #[inline]
-pub(super) fn this_processor() -> Option<&'static Processor> {
+pub fn this_processor() -> Option<&'static Processor> {
     // SAFETY: our own record; processors are never unmapped.
     unsafe { (*this_worker()).processor.as_ref() }
 }
@@ -263,7 +263,7 @@ fn overdue(p: &Processor) -> Option<*mut Thread> {
 ///
 /// # Safety
 /// `t` was taken out of a queue and its context taken.
-#[inline]
+#[inline(always)]
 unsafe fn run(w: *mut Worker, from: *mut Context, t: *mut Thread) {
     // SAFETY: `t` is ours to run; the record is our own.
     unsafe {
@@ -285,6 +285,7 @@ unsafe fn run(w: *mut Worker, from: *mut Context, t: *mut Thread) {
 ///
 /// # Safety
 /// Called once after each switch, on the new side.
+#[inline]
 pub unsafe fn finish_switch() {
     let w = this_worker();
     // SAFETY: our own record.
@@ -299,6 +300,7 @@ pub unsafe fn finish_switch() {
 ///
 /// # Safety
 /// The current thread is in a queue, or will be put in one by whoever claims its wait, or has a last act.
+#[inline(never)]
 unsafe fn leave() {
     let w = this_worker();
     // SAFETY: our own record; the caller's.
@@ -322,7 +324,7 @@ unsafe fn leave() {
 ///
 /// # Safety
 /// As there; `next` was taken out of a queue.
-#[inline]
+#[inline(always)]
 unsafe fn leave_for(next: Option<*mut Thread>) {
     let w = this_worker();
     // SAFETY: our own record; the caller's.
@@ -375,6 +377,7 @@ unsafe fn before_chosen(p: &Processor) -> Option<*mut Thread> {
 ///
 /// # Safety
 /// As there; nothing is known about `next` but that it is a control block.
+#[inline]
 pub unsafe fn park_for(next: *mut Thread) -> Reason {
     // SAFETY: the caller's.
     unsafe {
@@ -394,6 +397,7 @@ pub unsafe fn park_for(next: *mut Thread) -> Reason {
 ///
 /// # Safety
 /// The caller claimed the wait of `next`; it is inside the core; whoever launches the current thread knows of it.
+#[inline]
 pub unsafe fn rest(next: *mut Thread) {
     // SAFETY: the caller's.
     unsafe {
@@ -407,6 +411,7 @@ pub unsafe fn rest(next: *mut Thread) {
 /// # Safety
 /// The caller claimed the wait of `next`, or it is null; it is inside the core, and whoever is to make the current thread
 /// runnable again knows of it.
+#[inline]
 pub unsafe fn hand_over(next: *mut Thread) {
     // SAFETY: the caller's.
     unsafe {
