@@ -16,17 +16,18 @@
 //! # Safety
 //! Slots outlive their threads and handles; the library sees to that.
 
-use crate::direct::{enter, leave};
+use crate::direct::{enter, enter_own, leave};
 use crate::memory;
 use crate::signal::pending;
 use crate::wait;
+use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use heddle_core::park::{Reason, Ticket};
 use heddle_core::sched::{self, RT};
 use heddle_core::thread::{State, Thread};
-use heddle_interface::Slot;
 use heddle_interface::finished::{LAUNCHED, TRACES, UNWANTED};
 use heddle_interface::slot::{DETACHED, DONE, ENDING, RUNNING, WAITED};
+use heddle_interface::{Copy, Slot, joined};
 
 /// # Safety
 /// A slot of a thread that has run.
@@ -58,7 +59,7 @@ pub unsafe fn ready(parent: *mut Thread, t: *mut Thread) {
         }
         (*t).slot = slot;
         (*(slot as *mut Slot)).thread.store(t.cast(), Ordering::Relaxed);
-        sched::launch(t);
+        sched::launch(sched::this_processor(), t);
     }
 }
 
@@ -71,63 +72,95 @@ pub unsafe fn own() -> *mut Slot {
     unsafe { sched::calling().as_ref().map_or(core::ptr::null_mut(), |t| t.slot as *mut Slot) }
 }
 
-/// A thread that rests. Null: there is none, or the caller's attributes are to be inherited.
+/// Has a thread that rests run what `write` puts into its slot, and answers the slot. Null: there is none, or the caller's
+/// attributes are to be inherited, or the caller is not one of our threads.
 ///
 /// # Safety
-/// A thread's own call.
-pub unsafe fn take() -> *mut Slot {
+/// `write` leaves the state `RUNNING`, and may be called with `context` inside the core.
+#[inline]
+pub unsafe fn start(write: Copy, context: *mut c_void) -> *mut Slot {
     // SAFETY: the caller's.
     unsafe {
-        let Some(t) = enter() else { return core::ptr::null_mut() };
-        let plain = (*t).attributes.load(Ordering::Relaxed) == 0 && !(*t).apart;
-        let found = if plain { sched::take_resting() } else { None };
-        leave(t);
-        found.map_or(core::ptr::null_mut(), |found| (*found).slot as *mut Slot)
+        let Some(parent) = enter() else { return core::ptr::null_mut() };
+        let plain = (*parent).attributes.load(Ordering::Relaxed) == 0 && !(*parent).apart;
+        let resting = if plain { sched::take_resting() } else { None };
+        let slot = resting.map_or(core::ptr::null_mut(), |t| {
+            let slot = (*t).slot as *mut Slot;
+            write(slot, context);
+            launch_from(parent, t);
+            slot
+        });
+        leave(parent);
+        slot
     }
 }
 
-/// Lets a thread that [`take`] answered run what its slot says.
+/// Lets a thread whose function has returned run what its slot says.
 ///
 /// # Safety
-/// The state is `RUNNING`.
+/// The state is `RUNNING`, and nobody else refers to the thread.
 pub unsafe fn launch(slot: *mut Slot) {
-    // SAFETY: the caller's: nobody else refers to the thread.
+    // SAFETY: the caller's.
     unsafe {
-        let parent = enter();
-        let t = thread_of(slot);
-        let id = &mut (*t).identity;
-        if let Some(parent) = parent {
-            id.set_name((*parent).identity.name());
-            id.sig_mask.store((*parent).identity.sig_mask.load(Ordering::Relaxed), Ordering::Relaxed);
+        match enter() {
+            Some(parent) => {
+                launch_from(parent, thread_of(slot));
+                leave(parent);
+            }
+            None => {
+                (*thread_of(slot)).cpu_time.store(0, Ordering::Relaxed);
+                sched::launch(None, thread_of(slot));
+            }
         }
+    }
+}
+
+/// # Safety
+/// As [`launch`]; `parent` is the current thread, in the core.
+#[inline]
+unsafe fn launch_from(parent: *mut Thread, t: *mut Thread) {
+    // SAFETY: the caller's.
+    unsafe {
+        let id = &mut (*t).identity;
+        id.set_name((*parent).identity.name());
+        id.sig_mask.store((*parent).identity.sig_mask.load(Ordering::Relaxed), Ordering::Relaxed);
         (*t).cpu_time.store(0, Ordering::Relaxed);
         if pending::deliverable(t) {
             (*t).attention.store(true, Ordering::Relaxed);
         }
-        if let Some(p) = sched::worker().as_ref().and_then(|w| w.processor.as_ref()) {
+        let p = sched::this_processor();
+        if let Some(p) = p {
             p.counters.created.add(1);
         }
-        sched::launch(t);
-        if let Some(parent) = parent {
-            leave(parent);
-        }
+        sched::launch(p, t);
     }
 }
 
-/// Waits for the end of what the thread does: the state is `DONE` or `ENDING` then. False: the caller is not one of our
-/// threads, or somebody has waited on the word before: wait there.
+/// Waits for the end of what the thread does, has `read` take the result, and lets the thread rest. One of [`joined`].
 ///
 /// # Safety
-/// The caller has the handle.
-pub unsafe fn join(slot: *const Slot) -> bool {
+/// The caller has the handle, which is used up unless the answer is `ELSEWHERE`. `read` may be called with `context` inside
+/// the core.
+#[inline]
+pub unsafe fn join(slot: *mut Slot, read: Copy, context: *mut c_void) -> u32 {
     // SAFETY: the caller's.
     unsafe {
+        let Some(mut t) = enter() else { return joined::ELSEWHERE };
         loop {
             // Acquire: what it did, its result, is visible. pairs: kept.state
-            if matches!((*slot).state.load(Ordering::Acquire), DONE | ENDING) {
-                return true;
+            match (*slot).state.load(Ordering::Acquire) {
+                DONE => {
+                    read(slot, context);
+                    let kept = sched::give_back(thread_of(slot));
+                    leave(t);
+                    return if kept { joined::RESTS } else { joined::SURPLUS };
+                }
+                ENDING => {
+                    leave(t);
+                    return joined::ENDS;
+                }
+                _ => {}
             }
-            let Some(t) = enter() else { return false };
             let ticket = (*t).park.open();
             (*t).join_wait.store(ticket.word(), Ordering::Relaxed);
             // SeqCst: a full fence, whatever the answer: the wait is written and open before state and attention are read;
@@ -136,25 +169,27 @@ pub unsafe fn join(slot: *const Slot) -> bool {
                 Ok(_) => true,
                 Err(now) => now == t as usize,
             };
-            let mut other = false;
-            if !linked {
-                wait::abandon(t, ticket);
-                other = (*slot).state.load(Ordering::Relaxed) == WAITED;
-            } else if (*t).attention.load(Ordering::Relaxed) {
-                wait::abandon(t, ticket);
-            } else {
+            if linked && !(*t).attention.load(Ordering::Relaxed) {
                 (*t).set_state(State::Futex);
-                let _: Reason = sched::park_for(thread_of(slot));
+                if sched::park_for(thread_of(slot)) == Reason::Woken {
+                    continue;
+                }
+            } else {
+                wait::abandon(t, ticket);
+                if !linked && (*slot).state.load(Ordering::Relaxed) == WAITED {
+                    leave(t);
+                    return joined::ELSEWHERE;
+                }
             }
+            // Signals are delivered on the way out.
             leave(t);
-            if other {
-                return false;
-            }
+            t = enter_own();
         }
     }
 }
 
 /// Whether the current thread has anything of what Heddle keeps for it that the next function must not find.
+#[inline]
 fn has_traces(t: &Thread) -> bool {
     t.identity.alt_stack.size != 0
         || t.apart
@@ -167,10 +202,11 @@ fn has_traces(t: &Thread) -> bool {
 ///
 /// # Safety
 /// The thread's own slot. From here on the slot is whoever's has the handle, until the next launch.
+#[inline]
 pub unsafe fn finish(slot: *mut Slot) -> u32 {
     // SAFETY: the caller's.
     unsafe {
-        let Some(t) = enter_undisturbed() else { return TRACES };
+        let t = enter_undisturbed();
         if has_traces(&*t) {
             leave(t);
             return TRACES;
@@ -202,7 +238,7 @@ pub unsafe fn finish(slot: *mut Slot) -> u32 {
 pub unsafe fn rest() -> bool {
     // SAFETY: the caller's.
     unsafe {
-        let Some(t) = enter_undisturbed() else { return false };
+        let t = enter_undisturbed();
         if has_traces(&*t) {
             leave(t);
             return false;
@@ -223,14 +259,15 @@ pub unsafe fn rest() -> bool {
     }
 }
 
-/// As [`enter`], with nothing left to deliver.
-unsafe fn enter_undisturbed() -> Option<*mut Thread> {
+/// As [`enter_own`], with nothing left to deliver.
+#[inline]
+unsafe fn enter_undisturbed() -> *mut Thread {
     loop {
         // SAFETY: the caller's.
         unsafe {
-            let t = enter()?;
+            let t = enter_own();
             if !(*t).attention.load(Ordering::Relaxed) {
-                return Some(t);
+                return t;
             }
             leave(t);
         }
@@ -277,6 +314,7 @@ pub unsafe fn end(slot: *mut Slot) -> bool {
 }
 
 /// The thread to be told of an end, its wait claimed, or null.
+#[inline]
 unsafe fn waiter(slot: *mut Slot, before: usize) -> *mut Thread {
     match before {
         RUNNING | DETACHED => core::ptr::null_mut(),

@@ -68,6 +68,18 @@ pub mod slot {
     pub const WAITED: usize = 4;
 }
 
+/// Answers of [`ThreadCalls::join`].
+pub mod joined {
+    /// The result was handed over, and the thread rests.
+    pub const RESTS: u32 = 0;
+    /// The result was handed over; the thread is one too many, to be launched once more to end.
+    pub const SURPLUS: u32 = 1;
+    /// The function has returned, and the thread ends; the result is where it was.
+    pub const ENDS: u32 = 2;
+    /// Nothing was done: the caller is not a user thread, or somebody has waited on the word before: wait there.
+    pub const ELSEWHERE: u32 = 3;
+}
+
 /// Answers of [`ThreadCalls::finish`].
 pub mod finished {
     /// The thread was launched again.
@@ -102,6 +114,10 @@ pub struct Calls {
     pub threads: ThreadCalls,
 }
 
+/// Copies something to where a slot's owner keeps it, or from there. It is called inside the core, so it must do no more than
+/// that: call nothing, and allocate and free nothing.
+pub type Copy = unsafe extern "C" fn(*mut Slot, *mut c_void);
+
 /// What threads call often: `heddle_abi::direct`, `heddle_abi::kept` and `heddle_abi::thread` say what the functions do.
 #[repr(C)]
 #[allow(missing_docs)]
@@ -113,9 +129,9 @@ pub struct ThreadCalls {
     pub give_away: unsafe extern "C" fn(),
     pub prepare: unsafe extern "C" fn(*mut Slot) -> bool,
     pub own: unsafe extern "C" fn() -> *mut Slot,
-    pub take: unsafe extern "C" fn() -> *mut Slot,
+    pub start: unsafe extern "C" fn(Copy, *mut c_void) -> *mut Slot,
     pub launch: unsafe extern "C" fn(*mut Slot),
-    pub join: unsafe extern "C" fn(*const Slot) -> bool,
+    pub join: unsafe extern "C" fn(*mut Slot, Copy, *mut c_void) -> u32,
     pub finish: unsafe extern "C" fn(*mut Slot) -> u32,
     pub rest: unsafe extern "C" fn() -> bool,
     pub end: unsafe extern "C" fn(*mut Slot) -> bool,

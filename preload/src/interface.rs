@@ -3,12 +3,12 @@
 //! # Safety
 //! C functions for one caller, the crate `heddle`, which has this library's bytes inside itself.
 
-use core::ffi::c_char;
+use core::ffi::{c_char, c_void};
 use core::sync::atomic::AtomicU32;
 use heddle_abi::direct;
 use heddle_abi::start::{self, Auxiliary, Settings};
 use heddle_abi::{kept, observe};
-use heddle_interface::{Calls, CounterRecord, LoadArguments, Slot, ThreadCalls, ThreadRecord, VERSION};
+use heddle_interface::{Calls, Copy, CounterRecord, LoadArguments, Slot, ThreadCalls, ThreadRecord, VERSION};
 
 /// How the library came here. Its bytes are changed in the copy that is loaded later: nothing else could tell the
 /// constructor, because the environment and the vectors may have been changed or moved by then.
@@ -95,9 +95,9 @@ mod c {
         give_away = heddle_abi::thread::give_away, ();
         prepare = kept::prepare, (slot: *mut Slot) -> bool;
         own = kept::own, () -> *mut Slot;
-        take = kept::take, () -> *mut Slot;
+        start = kept::start, (write: Copy, context: *mut c_void) -> *mut Slot;
         launch = kept::launch, (slot: *mut Slot);
-        join = kept::join, (slot: *const Slot) -> bool;
+        join = kept::join, (slot: *mut Slot, read: Copy, context: *mut c_void) -> u32;
         finish = kept::finish, (slot: *mut Slot) -> u32;
         rest = kept::rest, () -> bool;
         end = kept::end, (slot: *mut Slot) -> bool;
@@ -133,7 +133,7 @@ pub extern "C" fn heddle_image_calls() -> &'static Calls {
             give_away: c::give_away,
             prepare: c::prepare,
             own: c::own,
-            take: c::take,
+            start: c::start,
             launch: c::launch,
             join: c::join,
             finish: c::finish,

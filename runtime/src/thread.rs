@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::cancel::{Limit, WaitError};
 use crate::image::{Image, calls};
-use crate::kept;
+use crate::kept::{self, NotKept};
 use crate::start::{self, LEAST_STACK, Mode};
 use crate::sync::{Event, Mutex, OnceLock};
 
@@ -190,14 +190,19 @@ impl Builder {
             builder = builder.stack_size(size);
         }
         let mode = self.mode.unwrap_or_else(start::mode);
+        let mut f = f;
         if mode == Mode::User
             && plain
-            && let Some(calls) = calls()
-            && start::image().is_some_and(Image::is_user_thread)
+            && let (Some(calls), Some(image)) = (calls(), start::image())
         {
-            let handle = kept::spawn(calls, self.stack_size, f).map_err(SpawnError::System)?;
-            let thread = Thread(Name::Kept(handle.record()));
-            return Ok(JoinHandle { inner: Inner::Kept(handle), thread });
+            match kept::spawn(calls, image, self.stack_size, f) {
+                Ok(handle) => {
+                    let thread = Thread(Name::Kept(handle.record()));
+                    return Ok(JoinHandle { inner: Inner::Kept(handle), thread });
+                }
+                Err(NotKept::System(why)) => return Err(SpawnError::System(why)),
+                Err(NotKept::Elsewhere(back)) => f = back,
+            }
         }
         let ended = Arc::new(Event::new());
         let here = ended.clone();

@@ -54,10 +54,12 @@ impl Shared {
                 Err(now) => now == ME,
             };
             fence_after_rmw();
-            if !linked || self.attention.load(Ordering::Relaxed) {
-                self.abandon(ticket);
+            if linked && !self.attention.load(Ordering::Relaxed) {
+                if self.waiter.park() == Reason::Woken {
+                    continue;
+                }
             } else {
-                self.waiter.park();
+                self.abandon(ticket);
             }
             self.leave();
         }

@@ -20,7 +20,8 @@ pub use idle::Sleepers;
 pub use monitor::Monitor;
 pub use worker::{
     SIGNAL_STACK, Worker, blocking, blocking_for_long, calling, current, exit_current, finish_switch, give_turn,
-    give_way, hand_over, park, park_for, preempt, rest, sched_loop_entry, take_turns, this_worker, worker, yield_now,
+    give_way, hand_over, park, park_for, preempt, rest, sched_loop_entry, take_turns, this_processor, this_worker,
+    worker, yield_now,
 };
 
 use crate::arch::{Context, ticks};
@@ -632,12 +633,12 @@ pub unsafe fn ready(thread: *mut Thread) {
 /// who falls asleep at the same time is called by the monitor, some milliseconds later.
 ///
 /// # Safety
-/// The thread is new, or rests, and the caller calls this once; it is inside the core.
+/// The thread is new, or rests, and the caller calls this once; it is inside the core, and `p` is its worker's.
 #[inline]
-pub unsafe fn launch(thread: *mut Thread) {
+pub unsafe fn launch(p: Option<&Processor>, thread: *mut Thread) {
     // SAFETY: the caller's.
     unsafe {
-        match worker::my_processor() {
+        match p {
             Some(p) if RT.heavy_fences.load(Ordering::Relaxed) && p.fresh.push(thread).is_ok() => {
                 (*thread).set_state(State::Runnable);
                 RT.sleepers.wake_if_needed(&RT, p.fresh.len() + p.queue.len() > 1);

@@ -22,8 +22,10 @@ use std::thread::Result;
 
 use crate::cancel::{Limit, WaitError};
 use crate::futex;
+use crate::image::Image;
 use crate::sync::Mutex;
 use heddle_interface::finished::{LAUNCHED, TRACES, UNWANTED};
+use heddle_interface::joined::{ELSEWHERE, RESTS, SURPLUS};
 use heddle_interface::slot::{DETACHED, DONE, ENDING, RUNNING, WAITED};
 use heddle_interface::{Slot, ThreadCalls};
 use traces::Traces;
@@ -109,21 +111,23 @@ impl Record {
         (ptr::from_ref(self) as usize, self.life.load(Ordering::Relaxed))
     }
 
-    /// Puts a value into the room, or a pointer to it.
+    /// Makes it that of a new thread, whose function is in the room, or comes there.
+    fn begin<F: FnOnce() -> T, T>(&self) {
+        self.token.store(EMPTY, Ordering::Relaxed);
+        self.life.store(self.life.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.slot.state.store(RUNNING, Ordering::Relaxed);
+        self.run.set(Some(run::<F, T>));
+        self.drop_result.set(drop_result::<T>);
+    }
+
+    /// Puts a value into the room.
     ///
     /// # Safety
-    /// The room is the caller's and holds nothing.
+    /// The room is the caller's and holds nothing; the value is the room's from here on.
     #[inline]
-    unsafe fn put<V>(&self, value: V) {
-        let room = self.room.0.get();
+    unsafe fn put<V>(&self, value: &Carried<V>) {
         // SAFETY: the caller's; it fits.
-        unsafe {
-            if const { fits::<V>() } {
-                room.cast::<V>().write(value);
-            } else {
-                room.cast::<*mut V>().write(Box::into_raw(Box::new(value)));
-            }
-        }
+        unsafe { value.copy_to(self.room.0.get().cast()) };
     }
 
     /// Takes out what was put.
@@ -132,10 +136,11 @@ impl Record {
     /// [`put`](Self::put) was called with this type, and this is the only take.
     #[inline]
     unsafe fn get_out<V>(&self) -> V {
-        let room = self.room.0.get();
+        let mut value = Carried::<V>::empty();
         // SAFETY: the caller's.
         unsafe {
-            if const { fits::<V>() } { room.cast::<V>().read() } else { *Box::from_raw(room.cast::<*mut V>().read()) }
+            value.copy_from(self.room.0.get().cast());
+            value.open()
         }
     }
 
@@ -157,8 +162,81 @@ impl Record {
     }
 }
 
-const fn fits<V>() -> bool {
-    size_of::<V>() <= ROOM && align_of::<V>() <= align_of::<Room>()
+/// A value on its way to a room or from one: itself, or where it is if it does not fit. Copying it there is no more than that.
+union Carried<V> {
+    itself: ManuallyDrop<V>,
+    elsewhere: *mut V,
+}
+
+impl<V> Carried<V> {
+    const FITS: bool = size_of::<V>() <= ROOM && align_of::<V>() <= align_of::<Room>();
+
+    #[inline]
+    fn new(value: V) -> Self {
+        if Self::FITS {
+            Self { itself: ManuallyDrop::new(value) }
+        } else {
+            Self { elsewhere: Box::into_raw(Box::new(value)) }
+        }
+    }
+
+    /// For [`copy_from`](Self::copy_from).
+    #[inline]
+    const fn empty() -> Self {
+        Self { elsewhere: ptr::null_mut() }
+    }
+
+    /// # Safety
+    /// A room, which holds nothing.
+    #[inline]
+    unsafe fn copy_to(&self, room: *mut u8) {
+        // SAFETY: the caller's; what is there is what `FITS` says.
+        unsafe {
+            if Self::FITS {
+                ptr::copy_nonoverlapping((&raw const self.itself).cast::<V>(), room.cast(), 1);
+            } else {
+                room.cast::<*mut V>().write(self.elsewhere);
+            }
+        }
+    }
+
+    /// # Safety
+    /// A room that [`copy_to`](Self::copy_to) filled, and holds nothing from here on.
+    #[inline]
+    unsafe fn copy_from(&mut self, room: *const u8) {
+        // SAFETY: the caller's.
+        unsafe {
+            if Self::FITS {
+                ptr::copy_nonoverlapping(room.cast::<V>(), (&raw mut self.itself).cast(), 1);
+            } else {
+                self.elsewhere = room.cast::<*mut V>().read();
+            }
+        }
+    }
+
+    /// # Safety
+    /// The value is here, and the caller's.
+    #[inline]
+    unsafe fn open(self) -> V {
+        // SAFETY: the caller's.
+        unsafe { if Self::FITS { ManuallyDrop::into_inner(self.itself) } else { *Box::from_raw(self.elsewhere) } }
+    }
+}
+
+/// A function on its way to a record: [`heddle_interface::Copy`].
+unsafe extern "C" fn write_function<F: FnOnce() -> T, T>(slot: *mut Slot, function: *mut c_void) {
+    // SAFETY: a slot of ours that nobody else has, and the function that `spawn` holds.
+    unsafe {
+        let record = &*slot.cast::<Record>();
+        record.begin::<F, T>();
+        record.put(&*function.cast::<Carried<F>>());
+    }
+}
+
+/// A result on its way out of a record: [`heddle_interface::Copy`].
+unsafe extern "C" fn read_result<T>(slot: *mut Slot, to: *mut c_void) {
+    // SAFETY: a slot of ours whose function has returned, and the room that `join` has for the result.
+    unsafe { (*to.cast::<Carried<Result<T>>>()).copy_from((*slot.cast::<Record>()).room.0.get().cast()) };
 }
 
 unsafe fn run<F: FnOnce() -> T, T>(record: &Record) {
@@ -166,7 +244,7 @@ unsafe fn run<F: FnOnce() -> T, T>(record: &Record) {
     unsafe {
         let f = record.get_out::<F>();
         let result: Result<T> = catch_unwind(AssertUnwindSafe(f));
-        record.put(result);
+        record.put(&Carried::new(result));
     }
 }
 
@@ -192,36 +270,50 @@ unsafe impl<T: Send> Send for Handle<T> {}
 // SAFETY: a shared handle tells whether the thread has ended, and no more.
 unsafe impl<T> Sync for Handle<T> {}
 
-/// Has a thread run the function. `stack`: bytes; such a thread is not kept. The caller is a user thread.
-pub fn spawn<F, T>(calls: &'static ThreadCalls, stack: Option<usize>, f: F) -> io::Result<Handle<T>>
+/// Has a thread run the function, in the place of one that rests if `stack`, in bytes, is `None`, and such a thread rests.
+/// `Err`: the function, if the caller is not a user thread, or why there is no thread.
+pub fn spawn<F, T>(
+    calls: &'static ThreadCalls,
+    image: Image,
+    stack: Option<usize>,
+    f: F,
+) -> std::result::Result<Handle<T>, NotKept<F>>
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    // SAFETY: the slots are records of ours.
-    let resting = if stack.is_none() { unsafe { Record::of((calls.take)()) } } else { None };
-    let record = resting.unwrap_or_else(Record::get);
-    record.token.store(EMPTY, Ordering::Relaxed);
-    record.life.store(record.life.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-    record.slot.state.store(RUNNING, Ordering::Relaxed);
-    record.run.set(Some(run::<F, T>));
-    record.drop_result.set(drop_result::<T>);
-    // SAFETY: a record that nobody else has; the thread gets it by the launch, or when it is created.
+    let mut f = Carried::new(f);
+    if stack.is_none() {
+        // SAFETY: the function is the record's if a thread was found; the slots are records of ours.
+        if let Some(record) = unsafe { Record::of((calls.start)(write_function::<F, T>, (&raw mut f).cast())) } {
+            return Ok(Handle { record, calls, result: PhantomData });
+        }
+    }
+    if !image.is_user_thread() {
+        // SAFETY: it is still here.
+        return Err(NotKept::Elsewhere(unsafe { f.open() }));
+    }
+    let record = Record::get();
+    record.begin::<F, T>();
+    record.keep.set(stack.is_none());
+    // SAFETY: a record that nobody else has; the thread gets it when it is created.
     unsafe {
-        record.put(f);
-        match resting {
-            Some(_) => (calls.launch)(record.slot()),
-            None => {
-                record.keep.set(stack.is_none());
-                if let Err(why) = create(calls, record, stack) {
-                    drop(record.get_out::<F>());
-                    record.free();
-                    return Err(why);
-                }
-            }
+        record.put(&f);
+        if let Err(why) = create(calls, record, stack) {
+            drop(record.get_out::<F>());
+            record.free();
+            return Err(NotKept::System(why));
         }
     }
     Ok(Handle { record, calls, result: PhantomData })
+}
+
+/// Why there is no kept thread.
+pub enum NotKept<F> {
+    /// The caller is not a user thread.
+    Elsewhere(F),
+    /// The system's reason.
+    System(io::Error),
 }
 
 /// Makes a thread for a record whose function is there.
@@ -328,16 +420,24 @@ impl<T> Handle<T> {
 
     /// Waits for the function's end; its result, or what it panicked with.
     pub fn join(self) -> Result<T> {
+        let mut result = Carried::<Result<T>>::empty();
         // SAFETY: this is the handle.
-        if unsafe { !(self.calls.join)(self.record.slot()) } {
+        let how = unsafe { (self.calls.join)(self.record.slot(), read_result::<T>, (&raw mut result).cast()) };
+        if how == ELSEWHERE {
             let _ = self.wait_within(&Limit::NEVER);
         }
         let this = ManuallyDrop::new(self);
         // SAFETY: the function has returned, and the handle is gone with this call.
         unsafe {
-            let result = this.record.get_out::<Result<T>>();
-            this.settle();
-            result
+            match how {
+                RESTS => {}
+                SURPLUS => this.end_surplus(),
+                _ => {
+                    result.copy_from(this.record.room.0.get().cast());
+                    this.settle();
+                }
+            }
+            result.open()
         }
     }
 
@@ -353,10 +453,20 @@ impl<T> Handle<T> {
                 libc::pthread_join(record.pthread.get(), ptr::null_mut());
                 record.free();
             } else if !(self.calls.give_back)(record.slot()) {
-                record.run.set(None);
-                (self.calls.launch)(record.slot());
+                self.end_surplus();
             }
         }
+    }
+
+    /// The thread is one too many that rest: it ends.
+    ///
+    /// # Safety
+    /// As for [`settle`](Self::settle).
+    #[cold]
+    unsafe fn end_surplus(&self) {
+        self.record.run.set(None);
+        // SAFETY: the caller's.
+        unsafe { (self.calls.launch)(self.record.slot()) };
     }
 }
 
