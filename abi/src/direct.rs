@@ -10,8 +10,7 @@ use crate::sites::DONE;
 use crate::wait::{self, NEVER, e};
 use core::arch::{asm, naked_asm};
 use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
-use heddle_core::park::{Reason, Ticket};
-use heddle_core::prim::fence;
+use heddle_core::park::Reason;
 use heddle_core::sched::{self, RT, Sleeper, this_worker, worker};
 use heddle_core::sys::linux as l;
 use heddle_core::thread::{State, Thread};
@@ -87,24 +86,6 @@ unsafe extern "C" fn call_through_site() {
     )
 }
 
-/// Opens a wait and makes a full fence. `None`: a signal is to be delivered first.
-///
-/// # Safety
-/// `t` is the current thread, in the core.
-unsafe fn begin(t: *mut Thread) -> Option<Ticket> {
-    // SAFETY: the caller's.
-    unsafe {
-        let ticket = (*t).park.open();
-        // SeqCst: as in `wait::begin`. pairs: signal.attention
-        fence(Ordering::SeqCst);
-        if (*t).attention.load(Ordering::Relaxed) {
-            wait::abandon(t, ticket);
-            return None;
-        }
-        Some(ticket)
-    }
-}
-
 /// Lets other threads run first. Costs little if there are none. False: not one of our threads.
 ///
 /// # Safety
@@ -129,10 +110,7 @@ pub unsafe fn wait(word: *const AtomicU32, value: u32, deadline: u64) -> u32 {
     unsafe {
         let Some(t) = enter() else { return e::ENOSYS };
         sched::waits_on(t, word as usize);
-        let Some(ticket) = begin(t) else {
-            leave(t);
-            return e::EINTR;
-        };
+        let ticket = (*t).park.open();
         let mut waiter = Waiter::new(Sleeper::Thread(t, ticket));
         // SeqCst: the barrier between linking and reading the word, as in the kernel. pairs: futex.word
         let same = || (*word).load(Ordering::SeqCst) == value;
@@ -141,7 +119,11 @@ pub unsafe fn wait(word: *const AtomicU32, value: u32, deadline: u64) -> u32 {
             leave(t);
             return e::EAGAIN;
         }
-        let reason = wait::park(t, ticket, deadline, State::Futex);
+        let reason = if wait::interrupted_since(t, ticket) {
+            Reason::Signal
+        } else {
+            wait::park(t, ticket, deadline, State::Futex)
+        };
         if reason != Reason::Woken {
             RT.futexes.leave(&mut waiter);
         }

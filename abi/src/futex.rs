@@ -7,7 +7,7 @@ use crate::entry::Frame;
 use crate::memory;
 use crate::signal;
 use crate::time::{Timespec, read_timespec};
-use crate::wait::{NEVER, Next, abandon, after, at, begin, e, fail, interrupted, park};
+use crate::wait::{NEVER, Next, abandon, after, at, begin, e, fail, interrupted, interrupted_since, park};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, Ordering};
 use heddle_core::park::Reason;
@@ -274,19 +274,15 @@ unsafe fn wait(frame: Option<&mut Frame>, address: usize, value: u32, bits: u32,
     loop {
         // SAFETY: the current thread, inside the core; the waiter outlives its link (it is left before the frame ends).
         unsafe {
-            let Some(ticket) = begin(t) else {
-                match interrupted(frame, deadline == NEVER) {
-                    Next::Restart => continue,
-                    Next::Interrupted => return fail(e::EINTR),
-                }
-            };
+            let ticket = (*t).park.open();
             let mut waiter = Waiter::new(Sleeper::Thread(t, ticket));
             // SeqCst: the kernel's barrier between linking and reading the word. pairs: futex.word
             if !RT.futexes.wait(&mut waiter, address, bits, || word(address).load(Ordering::SeqCst) == value) {
                 abandon(t, ticket);
                 return fail(e::EAGAIN);
             }
-            let reason = park(t, ticket, deadline, State::Futex);
+            let reason =
+                if interrupted_since(t, ticket) { Reason::Signal } else { park(t, ticket, deadline, State::Futex) };
             if reason != Reason::Woken {
                 RT.futexes.leave(&mut waiter);
             }

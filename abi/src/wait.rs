@@ -36,6 +36,17 @@ pub unsafe fn begin(t: *mut Thread) -> Option<Ticket> {
     }
 }
 
+/// Whether a signal is to be delivered instead of the wait, which is closed then: the second half of [`begin`], for who has made
+/// a full fence since the wait was opened.
+///
+/// # Safety
+/// As there.
+#[inline]
+pub unsafe fn interrupted_since(t: *mut Thread, ticket: Ticket) -> bool {
+    // SAFETY: the caller's. If the wait is not ours to close it has been claimed: parking uses that up.
+    unsafe { (*t).attention.load(Ordering::Relaxed) && signal::deliverable(t) && (*t).park.close(ticket) }
+}
+
 /// Gives up a wait without parking; if it has been claimed already, uses the wake-up up.
 ///
 /// # Safety

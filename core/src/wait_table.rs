@@ -175,7 +175,7 @@ impl<W: Wakeable> WaitTable<W> {
         &self.buckets[i]
     }
 
-    /// Links `waiter` to `key` if `still(…)` is true under the lock. Returns whether it did.
+    /// Links `waiter` to `key` if `still(…)` is true under the lock. Returns whether it did. It is a full fence for the caller.
     ///
     /// # Safety
     /// `waiter` is not linked, stays where it is, and [`leave`](Self::leave) is called before it goes away.
@@ -230,10 +230,14 @@ impl<W: Wakeable> WaitTable<W> {
     pub fn wake(&self, key: usize, limit: usize, bits: u32) -> usize {
         // Who is counted there has used it.
         let bucket = &self.buckets[Self::index(key)];
-        // SeqCst: orders the caller's change of the word before this read of the count. pairs: wait.count
-        crate::prim::fence(Ordering::SeqCst);
+        // If somebody is counted, the lock decides: who has it before us is linked, who has it after us sees the word as the caller
+        // left it. Nobody is only believed after a fence.
         if bucket.count.load(Ordering::Relaxed) == 0 {
-            return 0;
+            // SeqCst: orders the caller's change of the word before this read of the count. pairs: wait.count
+            crate::prim::fence(Ordering::SeqCst);
+            if bucket.count.load(Ordering::Relaxed) == 0 {
+                return 0;
+            }
         }
         let mut done = 0;
         let mut woken = Woken::new();

@@ -2,8 +2,9 @@
 
 use super::{Place, Sleeper, Thread};
 use crate::park::{Reason, Ticket};
+use crate::prim::fence;
 use crate::wait_table::{WaitTable, Waiter};
-use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use loom::thread;
 use std::sync::Arc;
 
@@ -98,6 +99,40 @@ fn wait_against_wake() {
         let woken = world.change_and_wake(1);
         let reason = waiter.join().unwrap();
         assert_eq!(woken == 1, reason == Some(Reason::Woken));
+        world.check();
+    });
+}
+
+/// `futex::wait` of the ABI layer looks for a signal once it is linked; `pending::alert` is the other side. Nobody else ends the
+/// wait: a signal that neither sees would end the model. A wake meanwhile is used, or counted as one that found nobody.
+#[test]
+fn a_signal_ends_the_wait_or_is_seen_before_it() {
+    loom::model(|| {
+        let world = World::new();
+        let attention = Arc::new(AtomicBool::new(false));
+        let waiter = spawn(&world, {
+            let attention = attention.clone();
+            move |w| {
+                let (ticket, mut place) = w.waiter(0);
+                let t = &w.threads[0];
+                // SAFETY: left below.
+                assert!(unsafe { w.table.wait(&mut *place.0, A, ALL, || true) });
+                if attention.load(Ordering::Relaxed) && t.park.close(ticket) {
+                    // SAFETY: our own waiter.
+                    unsafe { w.table.leave(&mut *place.0) };
+                    return Reason::Signal;
+                }
+                w.park_and_leave(0, place)
+            }
+        });
+        let waker = spawn(&world, |w| w.table.wake(A, 1, ALL));
+        attention.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst); // SeqCst: as in `alert`. pairs: signal.attention
+        if world.threads[0].park.claim_any(Reason::Signal) {
+            world.threads[0].ready();
+        }
+        let (reason, woken) = (waiter.join().unwrap(), waker.join().unwrap());
+        assert_eq!(woken == 1, reason == Reason::Woken);
         world.check();
     });
 }

@@ -9,6 +9,7 @@ mod account;
 mod errand;
 mod holder;
 mod idle;
+mod lately;
 mod monitor;
 mod sleepers;
 mod worker;
@@ -23,6 +24,8 @@ pub use worker::{
     give_way, hand_over, park, park_for, preempt, rest, sched_loop_entry, take_turns, this_processor, this_worker,
     worker, yield_now,
 };
+
+pub use lately::Lately;
 
 use crate::arch::{Context, ticks};
 use crate::clock;
@@ -63,7 +66,9 @@ pub struct Processor {
     pub armed: AtomicBool,
     /// So many injected threads come before those in the ring (see `worker::preempt`).
     pub favoured: AtomicU32,
-    /// `arch::ticks` at the last look at the deadlines.
+    /// The time, not long ago.
+    pub lately: Lately,
+    /// What `lately` said at the last look at the deadlines.
     pub last_look: AtomicU64,
     /// Of the thread that runs.
     turn: Turn,
@@ -274,10 +279,12 @@ impl Wakeable for Sleeper {
         match *self {
             // SAFETY: we claimed it.
             Sleeper::Thread(t, _) => unsafe {
+                let p = worker::my_processor();
                 if alone {
-                    (*t).warm_until.store(ticks().wrapping_add(RT.sleepers.warmth()), Ordering::Relaxed);
+                    let now = p.map_or_else(ticks, |p| p.lately.ticks());
+                    (*t).warm_until.store(now.wrapping_add(RT.sleepers.warmth()), Ordering::Relaxed);
                 }
-                ready(t);
+                ready_from(p, t);
             },
             Sleeper::Kernel(word) => {
                 // SAFETY: once the word is 2 the sleeper may leave its frame: the futex wake uses only the address, and
@@ -348,6 +355,7 @@ impl Runtime {
                     tick: AtomicU32::new(0),
                     worker: AtomicPtr::new(core::ptr::null_mut()),
                     armed: AtomicBool::new(false),
+                    lately: Lately::default(),
                     last_look: AtomicU64::new(0),
                     turn: Turn::default(),
                     patience: AtomicU32::new(idle::PATIENCE_MAX / 2),
@@ -615,9 +623,16 @@ impl Runtime {
 /// The caller claimed the thread's wait (or made the thread) and calls this once; it is inside the core.
 pub unsafe fn ready(thread: *mut Thread) {
     // SAFETY: the caller's.
+    unsafe { ready_from(worker::my_processor(), thread) }
+}
+
+/// As [`ready`], on the worker that holds `p`.
+#[inline]
+unsafe fn ready_from(p: Option<&Processor>, thread: *mut Thread) {
+    // SAFETY: the caller's.
     unsafe {
         (*thread).set_state(State::Runnable);
-        match worker::my_processor() {
+        match p {
             Some(p) => {
                 RT.enqueue(p, thread);
                 RT.sleepers.pushed();
@@ -745,12 +760,6 @@ pub unsafe fn disarm(thread: *mut Thread, deadline: u64) {
         let home = (*thread).timer_home as usize;
         RT.processors()[home].timers.disarm(&raw mut (*thread).timer);
     }
-}
-
-/// Whether `ticks` since `then` are worth a look at the clock (about 20 microseconds).
-#[inline]
-fn worth_a_look(then: u64) -> bool {
-    ticks().wrapping_sub(then) > 40_000
 }
 
 /// Turns that a context which is leaving its stack is worth waiting for: a switch takes a few dozen instructions.

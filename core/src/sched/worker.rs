@@ -172,6 +172,7 @@ pub unsafe extern "C" fn sched_loop_entry(w: *mut u8) -> ! {
                 continue;
             }
             let p = &*(*w).processor;
+            p.lately.forget();
             let Some(t) = pick(p).or_else(|| RT.idle(p)) else { continue };
             take_context(&raw mut (*t).context);
             run(w, &raw mut (*w).scheduler, t);
@@ -198,11 +199,17 @@ unsafe fn pick(p: &Processor) -> Option<*mut Thread> {
     p.queue.pop().or_else(|| p.fresh.take_own()).or_else(|| RT.take_injected(p))
 }
 
+/// Ticks between two looks at the deadlines, about 14 us.
+const LOOK: u64 = 40_000;
+
 /// Makes those runnable whose deadline has passed, if it is time to look.
 #[inline]
 unsafe fn look_at_deadlines(p: &Processor) {
-    if p.timers.next() != crate::clock::NEVER && super::worth_a_look(p.last_look.load(Ordering::Relaxed)) {
-        p.last_look.store(ticks(), Ordering::Relaxed);
+    p.lately.switching();
+    if p.timers.next() != crate::clock::NEVER
+        && p.lately.ticks().wrapping_sub(p.last_look.load(Ordering::Relaxed)) > LOOK
+    {
+        p.last_look.store(p.lately.ticks(), Ordering::Relaxed);
         // SAFETY: inside the core.
         unsafe { RT.expire(p, crate::clock::now()) };
     }
