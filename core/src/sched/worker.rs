@@ -172,8 +172,11 @@ pub unsafe extern "C" fn sched_loop_entry(w: *mut u8) -> ! {
                 continue;
             }
             let p = &*(*w).processor;
-            p.lately.forget();
-            let Some(t) = pick(p).or_else(|| RT.idle(p)) else { continue };
+            let idle = || {
+                p.lately.forget();
+                RT.idle(p)
+            };
+            let Some(t) = pick(p).or_else(idle) else { continue };
             take_context(&raw mut (*t).context);
             run(w, &raw mut (*w).scheduler, t);
         }
