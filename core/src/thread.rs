@@ -130,6 +130,7 @@ pub struct Table {
     free: SpinLock<Free>,
     /// Blocks that were ever used are below this index.
     high: AtomicU32,
+    /// Changed under the lock of `free`.
     live: AtomicU32,
     /// Added to an index to make an id, so that two processes' ids differ.
     offset: AtomicU32,
@@ -218,7 +219,7 @@ impl Table {
     pub fn allocate(&self) -> Option<*mut Thread> {
         let (thread, first_life) = {
             let mut free = self.free.lock();
-            if !free.head.is_null() {
+            let next = if !free.head.is_null() {
                 let t = free.head;
                 // SAFETY: free blocks are linked by `next` under this lock.
                 free.head = unsafe { (*t).next.load(Ordering::Relaxed) };
@@ -229,9 +230,10 @@ impl Table {
                 (self.block(free.fresh - 1), true)
             } else {
                 return None;
-            }
+            };
+            self.live.store(self.live() + 1, Ordering::Relaxed);
+            next
         };
-        self.live.fetch_add(1, Ordering::Relaxed);
         let index = self.index(thread);
         // SAFETY: the block is ours alone until it is published by its id or a queue. A block's park word, on_cpu and
         // signal queue outlive its lives; all else is written anew.
@@ -277,11 +279,11 @@ impl Table {
     /// # Safety
     /// The thread has left its stack for good and no list refers to it.
     pub unsafe fn release(&self, thread: *mut Thread) {
-        self.live.fetch_sub(1, Ordering::Relaxed);
         // SAFETY: the caller's; the block is still mapped.
         unsafe {
             (*thread).set_state(State::Free);
             let mut free = self.free.lock();
+            self.live.store(self.live() - 1, Ordering::Relaxed);
             (*thread).next.store(free.head, Ordering::Relaxed);
             free.head = thread;
         }
