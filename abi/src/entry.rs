@@ -147,6 +147,8 @@ unsafe extern "C" fn enter_common() {
         "jz 2f",
         "movzx r12d, byte ptr gs:[8]",
         "mov byte ptr gs:[8], 1",
+        // Until the store the thread may be preempted, and go on on another worker: only now it is known which.
+        "mov r11, gs:[0]",
         "2: mov rbx, rsp",
         "sub rsp, 256",
         "and rsp, -16",
