@@ -176,7 +176,7 @@ unsafe impl<T: Shareable> Kind<T> for Crossing<T> {
         match &self.0 {
             // SAFETY: as above.
             Inner::Here(channel) => unsafe { channel.try_send(value) },
-            Inner::Arena(ring, owner) => used(ring, owner, End::Sender).put(value),
+            Inner::Arena(ring, owner) => used(ring, owner, End::Sender).put(value).map(drop),
         }
     }
 
@@ -184,7 +184,7 @@ unsafe impl<T: Shareable> Kind<T> for Crossing<T> {
         match &self.0 {
             // SAFETY: as above.
             Inner::Here(channel) => unsafe { channel.send(value, limit) },
-            Inner::Arena(ring, owner) => used(ring, owner, End::Sender).send(value, limit),
+            Inner::Arena(ring, owner) => used(ring, owner, End::Sender).send(value, limit).map(drop),
         }
     }
 

@@ -1,5 +1,5 @@
-//! A futex for loom: words are compared, waiters queued and woken under one lock, as the kernel does it. A waiter of two words
-//! is in two queues, and may be taken out of both before it runs. Deadlines never pass.
+//! A futex for loom: words are compared, waiters queued and woken under one lock, as the kernel does it. A waiter of several words
+//! is in several queues, and may be taken out of more than one before it runs. Deadlines never pass.
 
 use std::time::Instant;
 
@@ -26,7 +26,8 @@ fn key(word: *const AtomicU32) -> usize {
     word as usize
 }
 
-fn wait_on(words: &[(&AtomicU32, u32)]) {
+/// Waits while each of the words has its value.
+pub fn wait_on(words: &[(&AtomicU32, u32)]) {
     let mut queues = QUEUES.lock().unwrap();
     if words.iter().any(|(word, value)| word.load(Ordering::Relaxed) != *value) {
         return;

@@ -52,6 +52,7 @@ mod life;
 mod lock;
 #[cfg(all(loom, test))]
 mod models;
+mod queue;
 #[cfg(not(loom))]
 mod ring;
 #[cfg(not(loom))]
@@ -73,7 +74,7 @@ pub use self::{
     arena::{ArenaFull, Usage, usage},
     boxes::{ArenaArc, ArenaBox},
     lock::{Condvar, Mutex, MutexGuard},
-    ring::Lost,
+    queue::Lost,
     shareable::{Shareable, check_shareable},
     state::{count, has_code, pids, place, task_mode},
     task::{TaskError, TaskHandle, task, task_on},

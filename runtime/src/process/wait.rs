@@ -13,8 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::arena::header;
+use super::queue::Surroundings;
+use super::table::place_of;
 use super::word::Processes;
-use super::{ArenaBox, forker, identity, is_first, is_shared};
+use super::{ArenaBox, forker, identity, is_first, is_shared, worker};
 use crate::cancel::{Limit, Token, WaitError};
 use crate::channel::wait::Waiter;
 use crate::futex;
@@ -53,6 +55,18 @@ impl Processes for System {
     fn wake(&self, word: *const AtomicU32) {
         // SAFETY: only its address is used.
         wake(unsafe { &*word }, 1);
+    }
+}
+
+impl Surroundings for System {
+    fn place(&self, process: u32) -> usize {
+        place_of(process)
+    }
+    fn wake_all(&self, word: &AtomicU32) {
+        wake(word, i32::MAX);
+    }
+    fn looks(&self) -> u32 {
+        worker::looks()
     }
 }
 
