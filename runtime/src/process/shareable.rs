@@ -98,18 +98,26 @@ tuple!(A B C D E F G H);
 ///
 ///     #[derive(Clone, Copy)]
 ///     enum Side { Left, Right }
+///
+///     enum Found { Nowhere, At(Place, Side) }
 /// }
 ///
 /// let place = Place { row: 7, name: "weft".into() };
 /// let handle = heddle::task(|pair: Pair| pair.0 + pair.1.map_or(0, |place| place.row), Pair(1, Some(place)));
 /// assert_eq!(handle.join()?, 8);
-/// # let _ = (Side::Left, Side::Right);
+/// # let _ = (Side::Left, Side::Right, Found::Nowhere, Found::At);
 /// # Ok::<(), heddle::process::TaskError>(())
 /// ```
 ///
 /// ```compile_fail,E0277
 /// heddle::shareable! {
 ///     struct Name { text: String }
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// heddle::shareable! {
+///     enum Name { None, Text(String) }
 /// }
 /// ```
 #[macro_export]
@@ -127,7 +135,7 @@ macro_rules! shareable {
     };
     ($(#[$meta:meta])* $vis:vis enum $name:ident { $($(#[$variant_meta:meta])* $variant:ident $(( $($type:ty),* $(,)? ))? $(= $value:expr)?),* $(,)? } $($rest:tt)*) => {
         $(#[$meta])* $vis enum $name { $($(#[$variant_meta])* $variant $(( $($type),* ))? $(= $value)?),* }
-        $crate::shareable!(@checked $name [$($($type)*)?]);
+        $crate::shareable!(@checked $name [$($($($type)*)?)*]);
         $crate::shareable! { $($rest)* }
     };
     (@checked $name:ident [$($type:ty)*]) => {
