@@ -38,24 +38,22 @@
 //!
 //! Where panics abort (`panic = "abort"`) none of this happens: the process ends.
 
+mod course;
 mod left;
 
-use std::any::Any;
-use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
+use self::course::{Control, Course, Times, text};
+pub use self::course::{End, Handle, RequestError, Restart};
 use self::left::{Left, Rest};
-use crate::cancel::{Limit, WaitError};
+use crate::cancel::Limit;
 use crate::channel::{
     self, Kind, Local, Receiver, RecvUntilError, SendError, SendUntilError, Sender, TrySendError, bounded, unbounded,
 };
 use crate::start::Mode;
-use crate::sync::{Event, Mutex};
-use crate::thread::{self, JoinHandle, Priority, SpawnError};
+use crate::thread::{self, Priority, SpawnError};
 
 impl<M> Rest for Receiver<M> {
     type Messages = Vec<M>;
@@ -83,95 +81,29 @@ impl From<()> for Next {
     }
 }
 
-/// Why an agent has ended.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum End {
-    /// It was stopped, or nobody had its address any more.
-    Stopped,
-    /// Its handler, or what makes its state, has panicked with that text, more often than it is made anew.
-    Panicked(Arc<str>),
-}
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Stopped => f.write_str("stopped"),
-            Self::Panicked(text) => write!(f, "panicked: {text}"),
-        }
-    }
-}
-
-/// How often an agent that panics is made anew.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Restart {
-    most: u32,
-    within: Duration,
-}
-
-impl Restart {
-    /// At most so many times within any span of that length; one panic more ends it.
-    pub const fn at_most(most: u32, within: Duration) -> Self {
-        Self { most, within }
-    }
-
-    const NEVER: Self = Self::at_most(0, Duration::ZERO);
-}
-
-type Monitor = Box<dyn FnOnce(&End) + Send>;
-
 /// What an agent, its addresses and its handle share.
 struct Core<M> {
     /// To close the channel by: counts neither as a sender nor as a receiver.
     channel: Local<M>,
     /// Its receiver, when the agent receives no more.
     left: Left<Receiver<M>>,
-    life: Mutex<Life>,
-    ended: Event,
-    restarts: AtomicU32,
-}
-
-struct Life {
-    end: Option<End>,
-    monitors: Vec<Monitor>,
+    course: Course,
 }
 
 impl<M> Core<M> {
     fn end(&self, receiver: Receiver<M>, end: End) {
         receiver.close();
         self.left.end(receiver);
-        let monitors = {
-            let mut life = self.life.lock();
-            life.end = Some(end.clone());
-            std::mem::take(&mut life.monitors)
-        };
-        self.ended.set();
-        for monitor in monitors {
-            // The others are told in any case.
-            let _ = catch_unwind(AssertUnwindSafe(|| monitor(&end)));
-        }
+        self.course.end(end);
     }
-}
-
-/// What a handle needs, whatever the messages are.
-trait Control: Send + Sync {
-    fn close(&self);
-    fn life(&self) -> &Mutex<Life>;
-    fn ended(&self) -> &Event;
-    fn restarts(&self) -> u32;
 }
 
 impl<M: Send> Control for Core<M> {
     fn close(&self) {
         self.channel.close();
     }
-    fn life(&self) -> &Mutex<Life> {
-        &self.life
-    }
-    fn ended(&self) -> &Event {
-        &self.ended
-    }
-    fn restarts(&self) -> u32 {
-        self.restarts.load(Ordering::Relaxed)
+    fn course(&self) -> &Course {
+        &self.course
     }
 }
 
@@ -270,100 +202,6 @@ impl<R> fmt::Debug for Reply<R> {
     }
 }
 
-/// Why a request has no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum RequestError {
-    /// The agent takes no more messages; this one was not sent.
-    Closed,
-    /// The agent panicked over it or before it came to it, or dropped the [`Reply`].
-    Unanswered,
-    /// The time has passed.
-    TimedOut,
-    /// The token was cancelled.
-    Cancelled,
-}
-
-impl fmt::Display for RequestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Closed => "the agent takes no more messages",
-            Self::Unanswered => "the agent has dropped the request",
-            Self::TimedOut => "no answer in time",
-            Self::Cancelled => "cancelled while waiting for the answer",
-        })
-    }
-}
-
-impl std::error::Error for RequestError {}
-
-/// Stops an agent, and tells of its end. Dropped, it lets the agent go on. It does not keep the agent from ending when all
-/// addresses are gone.
-pub struct Handle {
-    core: Arc<dyn Control>,
-    thread: JoinHandle<()>,
-}
-
-impl Handle {
-    /// Tells the agent to end when it has handled what was sent before; what is sent afterwards is refused. Does not wait for it.
-    pub fn stop(&self) {
-        self.core.close();
-    }
-
-    /// Waits until the agent has ended, its thread too. It does not stop it: call [`stop`](Self::stop), or drop the addresses.
-    pub fn join(self) -> End {
-        self.core.ended().wait();
-        let _ = self.thread.join(); // panics of the agent have been caught
-        self.core.life().lock().end.clone().unwrap_or(End::Stopped)
-    }
-
-    /// Waits until the agent has ended, or until the limit. Its state has been dropped then.
-    pub fn wait_until<'l>(&self, limit: impl Into<Limit<'l>>) -> Result<End, WaitError> {
-        self.core.ended().wait_until(limit)?;
-        Ok(self.core.life().lock().end.clone().unwrap_or(End::Stopped))
-    }
-
-    /// Calls `tell` when the agent has ended: on its thread, or here and now if it has ended already. Often it sends:
-    ///
-    /// ```
-    /// use heddle::agent::{self, End};
-    ///
-    /// let (boss, boss_handle) = agent::spawn(Vec::new(), |seen, end: End| seen.push(end));
-    /// let (worker, handle) = agent::spawn((), |_, text: &'static str| assert!(text.is_empty(), "{text}"));
-    /// handle.monitor(move |end| drop(boss.send(end.clone())));
-    /// worker.send("no thread left").unwrap();
-    /// assert_eq!(handle.join(), End::Panicked("no thread left".into()));
-    /// assert_eq!(boss_handle.join(), End::Stopped); // the monitor had its only address
-    /// ```
-    pub fn monitor(&self, tell: impl FnOnce(&End) + Send + 'static) {
-        let end = {
-            let mut life = self.core.life().lock();
-            match &life.end {
-                Some(end) => end.clone(),
-                None => return life.monitors.push(Box::new(tell)),
-            }
-        };
-        tell(&end);
-    }
-
-    /// How often it was made anew.
-    pub fn restarts(&self) -> u32 {
-        self.core.restarts()
-    }
-
-    /// Its thread.
-    pub fn thread(&self) -> &thread::Thread {
-        self.thread.thread()
-    }
-}
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let end = self.core.life().lock().end.clone();
-        f.debug_struct("Handle").field("thread", self.thread()).field("end", &end).finish()
-    }
-}
-
 /// An agent to be made: what its thread is, and how much room there is.
 ///
 /// ```
@@ -459,17 +297,11 @@ impl Builder {
         H: FnMut(&mut S, M) -> R + Send + 'static,
     {
         let (sender, receiver) = self.room.map_or_else(unbounded, bounded);
-        let core = Arc::new(Core {
-            channel: receiver.kind.uncounted(),
-            left: Left::new(),
-            life: Mutex::new(Life { end: None, monitors: Vec::new() }),
-            ended: Event::new(),
-            restarts: AtomicU32::new(0),
-        });
+        let core = Arc::new(Core { channel: receiver.kind.uncounted(), left: Left::new(), course: Course::new() });
         let of_thread = core.clone();
         let thread = self.thread.spawn(move || {
             // What the handler has captured may panic while it is dropped.
-            let end = catch_unwind(AssertUnwindSafe(|| run(policy, make, handler, &receiver, &of_thread.restarts)))
+            let end = catch_unwind(AssertUnwindSafe(|| run(policy, make, handler, &receiver, &of_thread.course)))
                 .unwrap_or_else(|what| End::Panicked(text(what)));
             of_thread.end(receiver, end);
         })?;
@@ -483,9 +315,9 @@ fn run<S, M, R: Into<Next>>(
     mut make: impl FnMut() -> S,
     mut handler: impl FnMut(&mut S, M) -> R,
     receiver: &channel::Receiver<M>,
-    restarts: &AtomicU32,
+    course: &Course,
 ) -> End {
-    let mut panics = VecDeque::new();
+    let mut times = Times::new(policy);
     loop {
         // What a panic leaves half done is the state, which goes with it, and what the handler has besides: that is told.
         let lived = catch_unwind(AssertUnwindSafe(|| {
@@ -497,25 +329,11 @@ fn run<S, M, R: Into<Next>>(
             }
         }));
         let Err(what) = lived else { return End::Stopped };
-        let now = Instant::now();
-        while panics.front().is_some_and(|&at| now.saturating_duration_since(at) > policy.within) {
-            panics.pop_front();
-        }
-        if panics.len() >= policy.most as usize {
+        if !times.once_more() {
             return End::Panicked(text(what));
         }
-        panics.push_back(now);
-        restarts.fetch_add(1, Ordering::Relaxed);
+        course.again();
     }
-}
-
-/// What a panic says.
-fn text(what: Box<dyn Any + Send>) -> Arc<str> {
-    let text = what.downcast_ref::<&str>().copied().or_else(|| what.downcast_ref::<String>().map(String::as_str));
-    let text = text.unwrap_or("a panic that is not text").into();
-    // Its destructor may panic too.
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(what)));
-    text
 }
 
 /// Makes an agent on a thread of the mode that the process has. A panic of the handler ends it.
