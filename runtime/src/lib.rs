@@ -23,7 +23,7 @@
 //! - [`threads`], [`counters`]: what the threads of this process do.
 //! - [`cancel`]: deadlines and cancel tokens for everything that waits.
 //! - [`channel`]: values moved from thread to thread, and waiting for several channels at once.
-//! - [`agent`]: states that one thread each has, and messages to them.
+//! - [`agent`]: states that one thread each has, here or in a worker process, and messages to them.
 //! - [`mailbox`]: messages of any length in a ring of so many bytes.
 //! - [`pool`]: objects whose memory goes back to the thread that made them.
 //! - [`shard`]: data that threads must not share by accident.
@@ -31,6 +31,9 @@
 
 #[cfg(not(loom))]
 pub mod agent;
+#[cfg(all(test, loom))]
+#[path = "agent/answer.rs"]
+mod agent_answer;
 #[cfg(all(test, loom))]
 #[path = "agent/left.rs"]
 mod agent_left;

@@ -69,7 +69,9 @@ impl fmt::Display for SpawnError {
             Self::Name(name) => write!(f, "a thread's name must not hold a byte 0: {name:?}"),
             Self::NoUserThreads => f.write_str("this process has no user threads that could make one"),
             Self::Priority(priority, e) => write!(f, "no thread with a nice value of {}: {e}", priority.nice()),
-            Self::Process => f.write_str("a closure cannot cross to another process: use `heddle::task`"),
+            Self::Process => {
+                f.write_str("a closure cannot cross to another process: use `heddle::task`, or `heddle::agent::across`")
+            }
             Self::System(e) => write!(f, "no new thread: {e}"),
         }
     }

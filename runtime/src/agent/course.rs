@@ -4,11 +4,13 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::cancel::{Limit, WaitError};
+use crate::process::ArenaFull;
 use crate::sync::{Event, Mutex};
 use crate::thread::{self, JoinHandle};
 
@@ -20,6 +22,10 @@ pub enum End {
     Stopped,
     /// Its handler, or what makes its state, has panicked with that text, more often than it is made anew.
     Panicked(Arc<str>),
+    /// Its process has died, in this way, more often than it is made anew ([`across`](super::across)).
+    Died(ExitStatus),
+    /// It could not be made anew, for this reason: there are no worker processes any more, or no room.
+    Lost(Arc<str>),
 }
 
 impl fmt::Display for End {
@@ -27,6 +33,8 @@ impl fmt::Display for End {
         match self {
             Self::Stopped => f.write_str("stopped"),
             Self::Panicked(text) => write!(f, "panicked: {text}"),
+            Self::Died(how) => write!(f, "its process died: {how}"),
+            Self::Lost(why) => write!(f, "not made anew: {why}"),
         }
     }
 }
@@ -39,6 +47,10 @@ pub enum RequestError {
     Closed,
     /// The agent panicked over it or before it came to it, or dropped the [`Reply`](super::Reply).
     Unanswered,
+    /// The process of the agent has died with it, in this way.
+    Died(ExitStatus),
+    /// The arena has no room for the answer.
+    Full(ArenaFull),
     /// The time has passed.
     TimedOut,
     /// The token was cancelled.
@@ -50,6 +62,8 @@ impl fmt::Display for RequestError {
         match self {
             Self::Closed => f.write_str("the agent takes no more messages"),
             Self::Unanswered => f.write_str("the agent has dropped the request"),
+            Self::Died(how) => write!(f, "the agent's process died: {how}"),
+            Self::Full(full) => full.fmt(f),
             Self::TimedOut => f.write_str("no answer in time"),
             Self::Cancelled => f.write_str("cancelled while waiting for the answer"),
         }
@@ -58,7 +72,7 @@ impl fmt::Display for RequestError {
 
 impl std::error::Error for RequestError {}
 
-/// How often an agent that panics is made anew.
+/// How often an agent is made anew that panics, or whose process dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Restart {
     most: u32,
@@ -203,7 +217,7 @@ impl Handle {
         self.core.course().restarts.load(Ordering::Relaxed)
     }
 
-    /// Its thread.
+    /// Its thread; of one in another process the thread here that looks after it.
     pub fn thread(&self) -> &thread::Thread {
         self.thread.thread()
     }

@@ -23,7 +23,8 @@
 //!
 //! An agent is a thread that takes messages out of a [`channel`] one after the other and gives each of them to a
 //! handler, with the state. Messages are values of any type and are moved, not boxed; those of one sender arrive in the order in
-//! which they were sent. Agents are user threads or kernel threads ([`Builder::mode`]), and whatever thread may send to them. A
+//! which they were sent. Agents are user threads or kernel threads ([`Builder::mode`]), and whatever thread may send to them; those in
+//! [`across`] are in worker processes. A
 //! handler may do what a thread may: wait, request, make agents.
 //!
 //! # Waiting
@@ -38,6 +39,8 @@
 //!
 //! Where panics abort (`panic = "abort"`) none of this happens: the process ends.
 
+pub mod across;
+mod answer;
 mod course;
 mod left;
 
@@ -241,7 +244,7 @@ impl Builder {
         self
     }
 
-    /// What its thread is to be. [`Mode::Process`] is refused: [`SpawnError::Process`].
+    /// What its thread is to be. [`Mode::Process`] is refused ([`SpawnError::Process`]): see [`across`].
     pub fn mode(mut self, mode: Mode) -> Self {
         self.thread = self.thread.mode(mode);
         self

@@ -98,10 +98,15 @@ pub fn bounded<T: Shareable>(capacity: usize) -> (Sender<T>, Receiver<T>) {
 
 /// A channel with room for so many values, 1 to 2^31.
 pub fn try_bounded<T: Shareable>(capacity: usize) -> Result<(Sender<T>, Receiver<T>), ChannelError> {
-    if !(1..=process::MOST_VALUES).contains(&capacity) {
-        return Err(ChannelError::Capacity(capacity));
-    }
+    check(Some(capacity))?;
     make(Some(capacity))
+}
+
+fn check(capacity: Option<usize>) -> Result<(), ChannelError> {
+    match capacity {
+        Some(n) if !(1..=process::MOST_VALUES).contains(&n) => Err(ChannelError::Capacity(n)),
+        _ => Ok(()),
+    }
 }
 
 /// A channel with room for as many values as the arena has; while that is full, senders wait.
@@ -117,12 +122,20 @@ pub fn try_unbounded<T: Shareable>() -> Result<(Sender<T>, Receiver<T>), Channel
     make(None)
 }
 
+/// As [`try_bounded`] or [`try_unbounded`], in the arena in any mode.
+pub(crate) fn in_arena<T: Shareable>(capacity: Option<usize>) -> Result<(Sender<T>, Receiver<T>), ChannelError> {
+    check(capacity)?;
+    crate::start::mode();
+    process::keep_or_own();
+    let ring = Ring::new(capacity).map_err(ChannelError::Full)?;
+    let end = |ring| Crossing(Inner::Arena(ring, Owner(Cell::new(process::identity()))));
+    Ok(super::handles(end(ring.clone()), end(ring)))
+}
+
 fn make<T: Shareable>(capacity: Option<usize>) -> Result<(Sender<T>, Receiver<T>), ChannelError> {
     crate::start::mode();
     if process::keep_or_own() {
-        let ring = Ring::new(capacity).map_err(ChannelError::Full)?;
-        let end = |ring| Crossing(Inner::Arena(ring, Owner(Cell::new(process::identity()))));
-        return Ok(super::handles(end(ring.clone()), end(ring)));
+        return in_arena(capacity);
     }
     let channel = Local::queue(capacity);
     Ok(super::handles(Crossing(Inner::Here(channel.uncounted())), Crossing(Inner::Here(channel))))
@@ -135,6 +148,32 @@ impl<T: Shareable> Sender<T> {
     }
 }
 
+// For channels made by `in_arena`.
+impl<T: Shareable> Sender<T> {
+    /// Sends: the value's number, in the order in which they are received.
+    pub(crate) fn send_numbered(&self, value: T, limit: &Limit<'_>) -> Result<u32, (T, Option<WaitError>)> {
+        let (ring, owner) = self.kind.in_arena();
+        used(ring, owner, End::Sender).send(value, limit)
+    }
+
+    pub(crate) fn has_receivers(&self) -> bool {
+        self.kind.in_arena().0.has_receivers()
+    }
+}
+
+// For channels made by `in_arena`.
+impl<T: Shareable> Receiver<T> {
+    /// The number of the value that is received next.
+    pub(crate) fn next_number(&self) -> u32 {
+        self.kind.in_arena().0.next_number()
+    }
+
+    /// The channel, not counted as a handle.
+    pub(crate) fn ring(&self) -> ArenaArc<Ring<T>> {
+        self.kind.in_arena().0.clone()
+    }
+}
+
 impl<T: Shareable> Receiver<T> {
     /// What the channel has lost with processes that died.
     pub fn lost(&self) -> Lost {
@@ -143,6 +182,13 @@ impl<T: Shareable> Receiver<T> {
 }
 
 impl<T: Shareable> Crossing<T> {
+    fn in_arena(&self) -> (&ArenaArc<Ring<T>>, &Owner) {
+        match &self.0 {
+            Inner::Here(_) => unreachable!("it was made in the arena"),
+            Inner::Arena(ring, owner) => (ring, owner),
+        }
+    }
+
     fn lost(&self, end: End) -> Lost {
         match &self.0 {
             Inner::Here(_) => Lost::default(),

@@ -86,8 +86,9 @@ pub(crate) use self::{
     arena::{LEAST as LEAST_ARENA, MOST as MOST_ARENA, SIZE as ARENA, set_size as set_arena_size},
     forker::{after_start, launch},
     ring::{MOST as MOST_VALUES, Ring},
-    state::{identity, is_shared, keep_or_own},
-    wait::{Across, deaths, wake_across},
+    state::{identity, is_dead, is_shared, keep_or_own},
+    wait::{Across, deaths, wait, wait_beside, wake, wake_across},
+    worker::aside,
 };
 
 #[cfg(not(loom))]
@@ -132,6 +133,10 @@ mod state {
     #[inline]
     pub(crate) fn is_shared() -> bool {
         IS_SHARED.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_dead(process: u32) -> bool {
+        header().table.is_dead(process)
     }
 
     /// Whether there are other processes; if not there never will be: the arena is this process's own from now on.

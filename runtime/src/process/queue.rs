@@ -504,6 +504,19 @@ impl<M: Deref<Target = [Member]>> Queue<M> {
         self.is_shut()
     }
 
+    /// The number of the value that is received next, when no death is left to be recovered from.
+    #[cfg(not(loom))]
+    pub fn next_number(&self, all: &impl Surroundings) -> u32 {
+        let _guard = self.lock(all);
+        self.state().0
+    }
+
+    #[cfg(not(loom))]
+    pub fn has_receivers(&self, all: &impl Surroundings) -> bool {
+        let _guard = self.lock(all);
+        self.handles[RECEIVER].load(Ordering::Relaxed) != 0
+    }
+
     #[cfg(not(loom))]
     pub fn limit(&self) -> Option<usize> {
         (self.limit != 0).then_some(self.limit)

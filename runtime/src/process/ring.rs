@@ -202,6 +202,16 @@ impl<T: Shareable> Ring<T> {
         self.queue.is_closed(&System)
     }
 
+    /// The number of the value that is received next.
+    pub fn next_number(&self) -> u32 {
+        self.queue.next_number(&System)
+    }
+
+    /// Whether there is a handle to receive by.
+    pub fn has_receivers(&self) -> bool {
+        self.queue.has_receivers(&System)
+    }
+
     pub fn len(&self) -> usize {
         self.queue.state().1 as usize
     }

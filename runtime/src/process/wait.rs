@@ -83,6 +83,21 @@ pub fn wait(word: &AtomicU32, value: u32, deaths: u32, limit: &Limit<'_>) -> Res
     wait_any(&[entry(word, value), entry(&header().table.deaths, deaths)], limit, Duration::MAX)
 }
 
+/// As [`wait`], and while another word of the arena has its value, which only changes when a process has died.
+pub fn wait_beside(
+    word: &AtomicU32,
+    value: u32,
+    deaths: u32,
+    (other, other_value): (&AtomicU32, u32),
+    limit: &Limit<'_>,
+) -> Result<(), WaitError> {
+    if !is_shared() {
+        return futex::wait_within(word, value, limit);
+    }
+    let entries = [entry(word, value), entry(&header().table.deaths, deaths), entry(other, other_value)];
+    wait_any(&entries, limit, Duration::MAX)
+}
+
 /// A word that is waited for while it has this value.
 pub fn entry(word: *const AtomicU32, value: u32) -> Entry {
     Entry { value: u64::from(value), address: word as u64, flags: SIZE_U32, reserved: 0 }

@@ -182,6 +182,23 @@ fn runner() {
     }
 }
 
+/// Runs a task that lasts and mostly waits: its runner, which calls this, does not count as active meanwhile.
+pub fn aside(task: impl FnOnce()) {
+    struct Back;
+    impl Drop for Back {
+        fn drop(&mut self) {
+            ACTIVE.fetch_add(1, Ordering::Relaxed);
+            BUSY.fetch_add(1, Ordering::Relaxed); // the task is about to be over: the watch may oversleep it
+        }
+    }
+    BUSY.fetch_sub(1, Ordering::Relaxed);
+    if ACTIVE.fetch_sub(1, Ordering::Relaxed) <= LIMIT.load(Ordering::Relaxed) {
+        add();
+    }
+    let _back = Back;
+    task();
+}
+
 fn is_one_too_many() -> bool {
     ACTIVE.load(Ordering::Relaxed) > LIMIT.load(Ordering::Relaxed)
 }

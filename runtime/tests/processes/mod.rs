@@ -1,5 +1,6 @@
 //! Tests of tasks and of the processes that run them.
 
+mod agents;
 mod arena;
 mod channels;
 mod deaths;
@@ -18,9 +19,10 @@ pub use program::{GRANDCHILD, grandchild};
 pub type Test = (&'static str, fn());
 
 /// Those that hold in user, kernel and process mode.
-pub const SAME: &[&[Test]] = &[tasks::SAME, arena::SAME, channels::SAME];
+pub const SAME: &[&[Test]] = &[tasks::SAME, arena::SAME, channels::SAME, agents::SAME];
 /// Those of process mode.
-pub const PROCESS: &[&[Test]] = &[tasks::PROCESS, arena::PROCESS, channels::PROCESS, deaths::PROCESS, program::PROCESS];
+pub const PROCESS: &[&[Test]] =
+    &[tasks::PROCESS, arena::PROCESS, channels::PROCESS, agents::PROCESS, deaths::PROCESS, program::PROCESS];
 
 /// The tests of a module, by name.
 macro_rules! tests {
