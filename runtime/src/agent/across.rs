@@ -392,7 +392,7 @@ impl Builder {
         self
     }
 
-    /// How many messages wait before senders do, 1 to 2^31.
+    /// How many messages wait before senders do, up to 2^31. 0: a send waits until the agent takes the message.
     pub const fn room(mut self, messages: usize) -> Self {
         self.room = Some(messages);
         self

@@ -31,12 +31,12 @@
 //!
 //! # Price
 //! In process mode each operation takes a lock that all share, and a user thread that has to wait takes a kernel thread
-//! along. Channels between the threads of one process are much quicker ([`bounded`](super::bounded)). There is no
-//! rendezvous between processes.
+//! along. Channels between the threads of one process are much quicker ([`bounded`](super::bounded)).
 
 use std::cell::Cell;
 use std::error::Error;
 use std::fmt;
+use std::ptr;
 
 use super::kind::{End, Entered, Kind, Local};
 use super::wait::Node;
@@ -54,7 +54,7 @@ pub type Receiver<T> = super::Receiver<T, Crossing<T>>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChannelError {
-    /// Its capacity is 0, or more than 2^31.
+    /// Its capacity is more than 2^31.
     Capacity(usize),
     /// The arena has no room for it.
     Full(ArenaFull),
@@ -63,7 +63,7 @@ pub enum ChannelError {
 impl fmt::Display for ChannelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Capacity(n) => write!(f, "a channel between processes has room for 1 to 2^31 values, not {n}"),
+            Self::Capacity(n) => write!(f, "a channel between processes has room for up to 2^31 values, not {n}"),
             Self::Full(full) => full.fmt(f),
         }
     }
@@ -88,7 +88,7 @@ unsafe impl<T: Shareable> Shareable for Sender<T> {}
 // SAFETY: as above.
 unsafe impl<T: Shareable> Shareable for Receiver<T> {}
 
-/// A channel with room for so many values, 1 to 2^31.
+/// A channel with room for so many values, up to 2^31; with none it is a [`rendezvous`].
 ///
 /// # Panics
 /// With another capacity, or if the arena is full; [`try_bounded`] answers an error instead.
@@ -96,15 +96,38 @@ pub fn bounded<T: Shareable>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     try_bounded(capacity).unwrap_or_else(|why| panic!("{why}"))
 }
 
-/// A channel with room for so many values, 1 to 2^31.
+/// A channel with room for so many values, up to 2^31; with none it is a [`rendezvous`].
 pub fn try_bounded<T: Shareable>(capacity: usize) -> Result<(Sender<T>, Receiver<T>), ChannelError> {
     check(Some(capacity))?;
     make(Some(capacity))
 }
 
+/// A channel without room: a send ends when a receiver, in whatever process, has taken the value.
+///
+/// If the receiver's process dies before it has the value, it was not taken: another receiver gets it, or, if there is none, the sender has
+/// it back with the error that says so. `try_send` succeeds if a receiver waits that takes the value when it has woken up, for which it
+/// waits. `try_recv` finds a sender that waits in a `send`, but not one in a `select!`.
+///
+/// ```
+/// use heddle::channel::across::{Receiver, rendezvous};
+///
+/// let (numbers, numbers_in) = rendezvous();
+/// assert!(numbers.try_send(1).is_err()); // nobody waits for it
+/// let task = heddle::task(|numbers: Receiver<u64>| numbers.recv().unwrap(), numbers_in);
+/// numbers.send(2).unwrap(); // it has been received
+/// assert_eq!(task.join()?, 2);
+/// # Ok::<(), heddle::process::TaskError>(())
+/// ```
+///
+/// # Panics
+/// If the arena is full; [`try_bounded`] with a capacity of 0 answers an error instead.
+pub fn rendezvous<T: Shareable>() -> (Sender<T>, Receiver<T>) {
+    bounded(0)
+}
+
 fn check(capacity: Option<usize>) -> Result<(), ChannelError> {
     match capacity {
-        Some(n) if !(1..=process::MOST_VALUES).contains(&n) => Err(ChannelError::Capacity(n)),
+        Some(n) if n > process::MOST_VALUES => Err(ChannelError::Capacity(n)),
         _ => Ok(()),
     }
 }
@@ -137,7 +160,7 @@ fn make<T: Shareable>(capacity: Option<usize>) -> Result<(Sender<T>, Receiver<T>
     if process::keep_or_own() {
         return in_arena(capacity);
     }
-    let channel = Local::queue(capacity);
+    let channel = if capacity == Some(0) { Local::meet() } else { Local::queue(capacity) };
     Ok(super::handles(Crossing(Inner::Here(channel.uncounted())), Crossing(Inner::Here(channel))))
 }
 
@@ -317,15 +340,18 @@ unsafe impl<T: Shareable> Kind<T> for Crossing<T> {
         }
     }
 
-    fn is_across(&self) -> bool {
-        matches!(self.0, Inner::Arena(..))
+    fn across(&self) -> Option<*const ()> {
+        match &self.0 {
+            Inner::Here(_) => None,
+            Inner::Arena(ring, _) => Some(ptr::from_ref::<Ring<T>>(ring).cast()),
+        }
     }
 
-    unsafe fn enter_select(&self, end: End, node: *mut Node) -> Entered {
+    unsafe fn enter_select(&self, end: End, node: *mut Node, besides: u32) -> Entered {
         match &self.0 {
             // SAFETY: as above.
-            Inner::Here(channel) => unsafe { channel.enter_select(end, node) },
-            Inner::Arena(ring, owner) => match used(ring, owner, end).enter(end) {
+            Inner::Here(channel) => unsafe { channel.enter_select(end, node, besides) },
+            Inner::Arena(ring, owner) => match used(ring, owner, end).enter(end, besides) {
                 None => Entered::Ready,
                 Some((word, value)) => Entered::Watched(word, value),
             },
@@ -336,7 +362,7 @@ unsafe impl<T: Shareable> Kind<T> for Crossing<T> {
         match &self.0 {
             // SAFETY: as above.
             Inner::Here(channel) => unsafe { channel.leave_select(end, node) },
-            Inner::Arena(ring, _) => ring.leave(end, false),
+            Inner::Arena(ring, _) => ring.leave(end),
         }
     }
 }

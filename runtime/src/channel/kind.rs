@@ -66,9 +66,10 @@ pub unsafe trait Kind<T>: Sized {
     /// A handle is dropped.
     unsafe fn leave(&self, end: End);
 
-    /// Whether a `select!` with this arm has to wait in the kernel.
-    fn is_across(&self) -> bool;
-    unsafe fn enter_select(&self, end: End, node: *mut Node) -> Entered;
+    /// Which channel it is, if a `select!` with this arm has to wait in the kernel.
+    fn across(&self) -> Option<*const ()>;
+    /// `besides`: if it is across, how many arms of the same `select!` have entered at its other end.
+    unsafe fn enter_select(&self, end: End, node: *mut Node, besides: u32) -> Entered;
     /// After [`Entered::Linked`] or [`Entered::Watched`].
     unsafe fn leave_select(&self, end: End, node: *mut Node);
 }
@@ -214,11 +215,11 @@ unsafe impl<T> Kind<T> for Local<T> {
         }
     }
 
-    fn is_across(&self) -> bool {
-        false
+    fn across(&self) -> Option<*const ()> {
+        None
     }
 
-    unsafe fn enter_select(&self, end: End, node: *mut Node) -> Entered {
+    unsafe fn enter_select(&self, end: End, node: *mut Node, _: u32) -> Entered {
         // SAFETY: as above, for all.
         let waits = unsafe {
             match (&self.0, end) {

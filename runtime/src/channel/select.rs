@@ -23,10 +23,12 @@ pub unsafe trait Arm {
     fn is_done(&self) -> bool;
     /// Whether all that it has done is to find its channel closed.
     fn found_end(&self) -> bool;
-    /// Whether another process may be at the other end.
-    fn is_across(&self) -> bool;
+    /// Does it, while it is still entered, if its other end may count on that.
+    fn attempt_entered(&mut self) -> bool;
+    /// Its end, and its channel if another process may be at the other one.
+    fn across(&self) -> (End, Option<*const ()>);
     #[doc(hidden)]
-    unsafe fn enter(&self, node: *mut NodeOf) -> Entered;
+    unsafe fn enter(&self, node: *mut NodeOf, besides: u32) -> Entered;
     #[doc(hidden)]
     unsafe fn leave(&self, node: *mut NodeOf);
     #[doc(hidden)]
@@ -79,13 +81,17 @@ unsafe impl<T, C: Kind<T>> Arm for RecvArm<'_, T, C> {
         matches!(self.result, Some(Err(_)))
     }
 
-    fn is_across(&self) -> bool {
-        self.channel.kind.is_across()
+    fn attempt_entered(&mut self) -> bool {
+        self.channel.kind.across().is_some() && self.attempt()
     }
 
-    unsafe fn enter(&self, node: *mut NodeOf) -> Entered {
+    fn across(&self) -> (End, Option<*const ()>) {
+        (End::Receiver, self.channel.kind.across())
+    }
+
+    unsafe fn enter(&self, node: *mut NodeOf, besides: u32) -> Entered {
         // SAFETY: the caller's; the handle is borrowed by this thread.
-        unsafe { self.channel.kind.enter_select(End::Receiver, &raw mut (*node).0) }
+        unsafe { self.channel.kind.enter_select(End::Receiver, &raw mut (*node).0, besides) }
     }
 
     unsafe fn leave(&self, node: *mut NodeOf) {
@@ -141,13 +147,17 @@ unsafe impl<T, C: Kind<T>> Arm for SendArm<'_, T, C> {
         self.is_closed
     }
 
-    fn is_across(&self) -> bool {
-        self.channel.kind.is_across()
+    fn attempt_entered(&mut self) -> bool {
+        false
     }
 
-    unsafe fn enter(&self, node: *mut NodeOf) -> Entered {
+    fn across(&self) -> (End, Option<*const ()>) {
+        (End::Sender, self.channel.kind.across())
+    }
+
+    unsafe fn enter(&self, node: *mut NodeOf, besides: u32) -> Entered {
         // SAFETY: the caller's; the handle is borrowed by this thread.
-        unsafe { self.channel.kind.enter_select(End::Sender, &raw mut (*node).0) }
+        unsafe { self.channel.kind.enter_select(End::Sender, &raw mut (*node).0, besides) }
     }
 
     unsafe fn leave(&self, node: *mut NodeOf) {
@@ -186,7 +196,7 @@ pub fn select(arms: &mut [&mut dyn Arm], limit: Option<Limit<'_>>) -> bool {
     }
     // Where other processes are to wake us, all that we wait for has to be in the arena.
     #[cfg(not(loom))]
-    let is_across = arms.iter().any(|arm| arm.is_across());
+    let is_across = arms.iter().any(|arm| arm.across().1.is_some());
     loop {
         #[cfg(not(loom))]
         let across = is_across.then(Across::new);
@@ -198,14 +208,14 @@ pub fn select(arms: &mut [&mut dyn Arm], limit: Option<Limit<'_>>) -> bool {
             arms.iter().enumerate().map(|(i, arm)| NodeOf(Node::new(waiter, i, arm.packet()))).collect();
         let nodes = nodes.as_mut_ptr();
         let mut watched = Vec::new();
-        let mut ended = false;
+        let (mut ended, mut done) = (false, false);
         #[cfg(not(loom))]
         let deaths = across.as_ref().map(|_| deaths());
         // SAFETY: nodes, waiter and packets stay until all have been left.
         unsafe {
             let mut entered = 0;
             while entered < count {
-                match arms[entered].enter(nodes.add(entered)) {
+                match arms[entered].enter(nodes.add(entered), besides(arms, entered)) {
                     Entered::Ready => break,
                     Entered::Linked => {}
                     Entered::Watched(word, value) => watched.push((word, value)),
@@ -223,8 +233,12 @@ pub fn select(arms: &mut [&mut dyn Arm], limit: Option<Limit<'_>>) -> bool {
                 #[cfg(loom)]
                 let parked = waiter.park(&limit);
                 ended = parked.is_some();
+                done = waiter.claimed().is_none() && (0..count).any(|i| arms[(first + i) % count].attempt_entered());
             }
             (0..entered).for_each(|i| arms[i].leave(nodes.add(i)));
+        }
+        if done {
+            return true;
         }
         // Whose bell rang for us first: if we took another's value instead, nobody would take that one.
         if let Some(i) = waiter.claimed()
@@ -239,6 +253,16 @@ pub fn select(arms: &mut [&mut dyn Arm], limit: Option<Limit<'_>>) -> bool {
             return false;
         }
     }
+}
+
+/// How many of the arms before that one are at the other end of its channel, if that is across.
+fn besides(arms: &[&mut dyn Arm], at: usize) -> u32 {
+    let (end, channel) = arms[at].across();
+    let faces = |arm: &&&mut dyn Arm| {
+        let (other, its) = arm.across();
+        channel.is_some() && its == channel && other != end
+    };
+    arms[..at].iter().filter(faces).count() as u32
 }
 
 /// Waits until one of several channels can be used, or a time has passed, and does that.

@@ -22,7 +22,7 @@
 //! # What may cross
 //! Arguments and results are [`Shareable`]: plain data, or data in the *arena*, memory that all processes have at the same
 //! address: [`ArenaBox`], [`ArenaArc`], [`ArenaVec`], [`ArenaString`], and in them [`Mutex`], [`Condvar`], and
-//! the ends of channels ([`channel::across`](crate::channel::across)). The
+//! the ends of channels ([`channel::across`](crate::channel::across)) and addresses of agents ([`agent::across`](crate::agent::across)). The
 //! compiler refuses anything else. Everything else (statics, the heap, files opened later) is each process's own: they have what the
 //! program had when it called `start`, and its changes are not seen by others. The function must have been in the program
 //! then, too: one in a library that was loaded later is refused ([`TaskError::Function`]).

@@ -23,7 +23,7 @@
 use std::ops::Deref;
 
 use super::word::{Processes, Word};
-use crate::cancel::{Limit, WaitError};
+use crate::cancel::Limit;
 use crate::channel::End;
 use crate::prim::{AtomicU32, AtomicU64, Ordering};
 
@@ -66,8 +66,8 @@ pub struct Member {
     /// 0: nobody.
     identity: AtomicU32,
     handles: [AtomicU32; 2],
-    /// Threads that wait for room, with a value.
-    sending: AtomicU32,
+    /// Threads that sleep, by what they wait for; all but receivers have a value.
+    sleepers: [AtomicU32; 3],
 }
 
 /// What has been lost with processes that died.
@@ -88,16 +88,21 @@ pub struct Queue<M> {
     /// Change when a value was put in, and taken out; both when the channel is closed.
     put: AtomicU32,
     taken: AtomicU32,
+    /// Of a rendezvous: changes when the value that lies there may have been taken, and when a receiver waits.
+    met: AtomicU32,
+    wanted: AtomicU32,
     closed: AtomicU32,
-    /// Threads that sleep until they change, by end; may be too many when processes have died.
-    sleepers: [AtomicU32; 2],
+    /// Threads that sleep until `taken`, `put` and `wanted` change.
+    sleepers: [AtomicU32; 3],
     /// How many handles there are.
     handles: [AtomicU32; 2],
     /// The first value's number in the high half, how many there are in the low one.
     state: AtomicU64,
     journal: AtomicU64,
-    /// Most values; 0: any number.
+    /// Most values; 0: any number; [`MEET`].
     limit: usize,
+    /// Of a rendezvous: the process of whoever waits for the value there to be taken.
+    offerer: AtomicU32,
     /// Up to which death the members are true.
     deaths: AtomicU32,
     lost: [AtomicU32; 3],
@@ -107,6 +112,10 @@ pub struct Queue<M> {
 
 const SENDER: usize = 0;
 const RECEIVER: usize = 1;
+/// A sender in a select on a rendezvous: it waits for a receiver that waits.
+const CHOOSER: usize = 2;
+/// The limit of a rendezvous.
+const MEET: usize = usize::MAX;
 
 fn side(end: End) -> usize {
     match end {
@@ -141,19 +150,22 @@ fn subtract(all: &impl Surroundings, count: &AtomicU32, by: u32) {
 }
 
 impl<M: Deref<Target = [Member]>> Queue<M> {
-    /// With one sender and one receiver, both of this process.
+    /// With one sender and one receiver, both of this process. A limit of 0 makes a rendezvous.
     pub fn new(all: &impl Surroundings, limit: Option<usize>, members: M) -> Self {
-        let zeroes = || [AtomicU32::new(0), AtomicU32::new(0)];
+        let limit = limit.map_or(0, |limit| if limit == 0 { MEET } else { limit });
         let queue = Self {
             lock: Word::new(),
             put: AtomicU32::new(0),
             taken: AtomicU32::new(0),
+            met: AtomicU32::new(0),
+            wanted: AtomicU32::new(0),
             closed: AtomicU32::new(0),
-            sleepers: zeroes(),
-            handles: zeroes(),
+            sleepers: [0, 0, 0].map(AtomicU32::new),
+            handles: [0, 0].map(AtomicU32::new),
             state: AtomicU64::new(0),
             journal: AtomicU64::new(0),
-            limit: limit.unwrap_or(0),
+            limit,
+            offerer: AtomicU32::new(0),
             deaths: AtomicU32::new(all.deaths()),
             lost: [0, 0, 0].map(AtomicU32::new),
             members,
@@ -190,7 +202,7 @@ impl<M: Deref<Target = [Member]>> Queue<M> {
         self.end(all);
         self.forget_the_dead(all);
         // What it had changed others may wait for.
-        self.wake_both(all);
+        self.wake_everybody(all);
     }
 
     #[cold]
@@ -207,14 +219,21 @@ impl<M: Deref<Target = [Member]>> Queue<M> {
             let sum = self.members.iter().map(|member| member.handles[end].load(Ordering::Relaxed)).sum();
             set(all, &self.handles[end], sum);
         }
+        for what in [SENDER, RECEIVER, CHOOSER] {
+            let sum = self.members.iter().map(|member| member.sleepers[what].load(Ordering::Relaxed)).sum();
+            set(all, &self.sleepers[what], sum);
+        }
         set(all, &self.deaths, deaths);
     }
 
     fn forget(&self, all: &impl Surroundings, member: &Member) {
-        for (count, lost) in member.handles.iter().chain([&member.sending]).zip(&self.lost) {
+        let values = &self.lost[2];
+        let handles = member.handles.iter().zip(&self.lost);
+        for (count, lost) in handles.chain([(&member.sleepers[SENDER], values), (&member.sleepers[CHOOSER], values)]) {
             add(all, lost, count.load(Ordering::Relaxed));
             set(all, count, 0);
         }
+        set(all, &member.sleepers[RECEIVER], 0);
         set(all, &member.identity, 0);
     }
 
@@ -265,11 +284,13 @@ impl<M: Deref<Target = [Member]>> Queue<M> {
         if self.handles[end].load(Ordering::Relaxed) != 0 {
             return;
         }
-        self.wake_both(all);
+        self.wake_everybody(all);
         drop(guard);
         if end == RECEIVER {
             self.close(all);
-            while let Ok(value) = self.take(all, places) {
+            while !self.is_offered(all)
+                && let Ok(value) = self.take(all, places)
+            {
                 drop(value);
             }
         }
@@ -308,15 +329,31 @@ impl<M: Deref<Target = [Member]>> Queue<M> {
 
     /// Sends if there is room: the value's number. Error: the value; whether the channel is closed.
     pub fn put<T>(&self, all: &impl Surroundings, places: &impl Places<T>, value: T) -> Result<u32, (T, bool)> {
+        if self.limit == MEET {
+            return self.hand_over(all, places, value);
+        }
+        self.put_in(all, places, value)
+    }
+
+    fn put_in<T>(&self, all: &impl Surroundings, places: &impl Places<T>, value: T) -> Result<u32, (T, bool)> {
         let guard = self.lock(all);
         if self.is_shut() {
             return Err((value, true));
         }
-        let (first, len) = self.state();
         if !self.make_room(places) {
             return Err((value, false));
         }
+        Ok(self.add_value(guard, places, value))
+    }
+
+    /// Where there is room.
+    fn add_value<T, A: Surroundings>(&self, guard: Guard<'_, A, M>, places: &impl Places<T>, value: T) -> u32 {
+        let all = guard.1;
+        let (first, len) = self.state();
         let number = first.wrapping_add(len);
+        if self.limit == MEET {
+            set(all, &self.offerer, all.me());
+        }
         self.begin(all, SENDS, number);
         all.step();
         // SAFETY: a free place, under the lock.
@@ -324,7 +361,7 @@ impl<M: Deref<Target = [Member]>> Queue<M> {
         self.set_state(all, first, len + 1);
         self.end(all);
         self.tell(guard, RECEIVER);
-        Ok(number)
+        number
     }
 
     /// Whether there is room for one more. Under the lock.
@@ -332,6 +369,7 @@ impl<M: Deref<Target = [Member]>> Queue<M> {
         let (first, len) = self.state();
         match self.limit {
             0 => places.make_room(first, len),
+            MEET => len == 0,
             limit => (len as usize) < limit,
         }
     }
@@ -348,7 +386,11 @@ impl<M: Deref<Target = [Member]>> Queue<M> {
         let value = unsafe { places.read(first) };
         self.set_state(all, first.wrapping_add(1), len - 1);
         self.end(all);
-        self.tell(guard, SENDER);
+        if self.limit == MEET {
+            self.tell_of_the_place(guard);
+        } else {
+            self.tell(guard, SENDER);
+        }
         Ok(value)
     }
 
@@ -363,130 +405,16 @@ impl<M: Deref<Target = [Member]>> Queue<M> {
         }
     }
 
-    fn word(&self, end: usize) -> &AtomicU32 {
-        if end == SENDER { &self.taken } else { &self.put }
+    fn word(&self, what: usize) -> &AtomicU32 {
+        [&self.taken, &self.put, &self.wanted][what]
     }
 
     /// Under the lock.
-    fn wake_both(&self, all: &impl Surroundings) {
-        for end in [SENDER, RECEIVER] {
-            add(all, self.word(end), 1);
-            all.wake_all(self.word(end));
+    fn wake_everybody(&self, all: &impl Surroundings) {
+        for word in [&self.taken, &self.put, &self.wanted, &self.met] {
+            add(all, word, 1);
+            all.wake_all(word);
         }
-    }
-
-    /// Whether who is at this end would not wait, under the lock.
-    fn is_ready_for<T>(&self, places: &impl Places<T>, end: usize) -> bool {
-        self.is_shut() || if end == SENDER { self.make_room(places) } else { self.state().1 != 0 }
-    }
-
-    /// Counts a thread that is to sleep, unless it need not: then the answer is `None`; else the word that it waits for.
-    pub fn enter<T>(&self, all: &impl Surroundings, places: &impl Places<T>, end: End) -> Option<(&AtomicU32, u32)> {
-        let end = side(end);
-        let _guard = self.lock(all);
-        if self.is_ready_for(places, end) {
-            return None;
-        }
-        add(all, &self.sleepers[end], 1);
-        if end == SENDER {
-            add(all, &self.member(all, all.me()).sending, 1);
-        }
-        let word = self.word(end);
-        Some((word, word.load(Ordering::Relaxed)))
-    }
-
-    /// It sleeps no more. If it was woken and will do something else, another is: so each wake-up has somebody who uses it.
-    pub fn leave<T>(&self, all: &impl Surroundings, places: &impl Places<T>, end: End, uses_it: bool) {
-        let end = side(end);
-        let guard = self.lock(all);
-        subtract(all, &self.sleepers[end], 1);
-        if end == SENDER {
-            subtract(all, &self.member(all, all.me()).sending, 1);
-        }
-        let others = self.sleepers[end].load(Ordering::Relaxed) != 0;
-        let pass_on = !uses_it && others && self.is_ready_for(places, end);
-        drop(guard);
-        if pass_on {
-            all.wake(self.word(end));
-        }
-    }
-
-    /// Looks for a moment, then sleeps, until the end may go on, or the limit.
-    fn wait<T>(
-        &self,
-        all: &impl Surroundings,
-        places: &impl Places<T>,
-        end: End,
-        limit: &Limit<'_>,
-    ) -> Result<(), WaitError> {
-        for _ in 0..all.looks() {
-            let len = self.state().1 as usize;
-            if if end == End::Sender { self.limit != 0 && len < self.limit } else { len != 0 } {
-                return Ok(());
-            }
-            std::hint::spin_loop();
-        }
-        let deaths = all.deaths();
-        let Some((word, value)) = self.enter(all, places, end) else { return Ok(()) };
-        let result = all.wait(word, value, deaths, limit);
-        self.leave(all, places, end, true);
-        result
-    }
-
-    /// Tries until it is done or the limit comes: then the last try is later than that.
-    fn until<T, R>(
-        &self,
-        all: &impl Surroundings,
-        places: &impl Places<T>,
-        end: End,
-        limit: &Limit<'_>,
-        mut attempt: impl FnMut() -> Option<R>,
-    ) -> Result<R, WaitError> {
-        let mut ended = Ok(());
-        loop {
-            match (attempt(), ended) {
-                (Some(result), _) => return Ok(result),
-                (None, Err(why)) => return Err(why),
-                (None, Ok(())) => ended = self.wait(all, places, end, limit),
-            }
-        }
-    }
-
-    /// Sends: the value's number. Error: the value, and what the limit said; `None`: the channel is closed.
-    pub fn send<T>(
-        &self,
-        all: &impl Surroundings,
-        places: &impl Places<T>,
-        value: T,
-        limit: &Limit<'_>,
-    ) -> Result<u32, (T, Option<WaitError>)> {
-        let mut left = Some(value);
-        let result = self.until(all, places, End::Sender, limit, || match self.put(all, places, left.take()?) {
-            Err((value, false)) => {
-                left = Some(value);
-                None
-            }
-            other => Some(other),
-        });
-        match (result, left) {
-            (Ok(result), _) => result.map_err(|(value, _)| (value, None)),
-            (Err(why), Some(value)) => Err((value, Some(why))),
-            (Err(_), None) => unreachable!("a value is sent or kept"),
-        }
-    }
-
-    /// Error: what the limit said; `None`: the channel is closed and empty.
-    pub fn recv<T>(
-        &self,
-        all: &impl Surroundings,
-        places: &impl Places<T>,
-        limit: &Limit<'_>,
-    ) -> Result<T, Option<WaitError>> {
-        let attempt = || match self.take(all, places) {
-            Err(false) => None,
-            other => Some(other),
-        };
-        self.until(all, places, End::Receiver, limit, attempt).map_err(Some)?.map_err(|_| None)
     }
 
     /// Nothing more is sent. True: it was open.
@@ -494,7 +422,7 @@ impl<M: Deref<Target = [Member]>> Queue<M> {
         let _guard = self.lock(all);
         let was_open = !self.is_shut();
         set(all, &self.closed, 1);
-        self.wake_both(all);
+        self.wake_everybody(all);
         was_open
     }
 
@@ -517,9 +445,19 @@ impl<M: Deref<Target = [Member]>> Queue<M> {
         self.handles[RECEIVER].load(Ordering::Relaxed) != 0
     }
 
+    /// How many values wait to be received.
+    #[cfg(not(loom))]
+    pub fn len(&self) -> usize {
+        if self.limit == MEET { 0 } else { self.state().1 as usize }
+    }
+
     #[cfg(not(loom))]
     pub fn limit(&self) -> Option<usize> {
-        (self.limit != 0).then_some(self.limit)
+        match self.limit {
+            0 => None,
+            MEET => Some(0),
+            limit => Some(limit),
+        }
     }
 
     pub fn lost(&self, all: &impl Surroundings) -> Lost {
@@ -529,7 +467,9 @@ impl<M: Deref<Target = [Member]>> Queue<M> {
     }
 }
 
+mod meet;
 #[cfg(all(test, loom))]
 mod models;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod waits;

@@ -135,7 +135,7 @@ unsafe impl<T: Shareable> Sync for Ring<T> {}
 impl<T: Shareable> Ring<T> {
     const FITS: () = arena::fits::<T>();
 
-    /// With one sender and one receiver, both of this process. `limit`: most values, 1 to [`MOST`].
+    /// With one sender and one receiver, both of this process. `limit`: most values, up to [`MOST`]; 0: a rendezvous.
     pub fn new(limit: Option<usize>) -> Result<ArenaArc<Self>, ArenaFull> {
         let () = Self::FITS;
         let mut members = ArenaVec::try_with_capacity(super::count() + 1)?;
@@ -143,7 +143,7 @@ impl<T: Shareable> Ring<T> {
             members.try_push(Member::default())?;
         }
         let rooms = Rooms { rooms: [Room::none(), Room::none()], used: AtomicU32::new(0), values: PhantomData };
-        rooms.rooms[0].make::<T>(limit.unwrap_or(FIRST).next_power_of_two())?;
+        rooms.rooms[0].make::<T>(limit.unwrap_or(FIRST).max(1).next_power_of_two())?;
         ArenaArc::try_new(Self { queue: Queue::new(&System, limit, members), rooms })
     }
 
@@ -183,14 +183,15 @@ impl<T: Shareable> Ring<T> {
         self.queue.recv(&System, &self.rooms, limit)
     }
 
-    /// Counts a thread that is to sleep, unless it need not: then the answer is `None`; else the word that it waits for.
-    pub fn enter(&self, end: End) -> Option<(&AtomicU32, u32)> {
-        self.queue.enter(&System, &self.rooms, end)
+    /// Counts a thread that is to sleep in a select, unless it need not: then the answer is `None`; else the word that it waits
+    /// for. `besides`: in how many arms it waits at the other end.
+    pub fn enter(&self, end: End, besides: u32) -> Option<(&AtomicU32, u32)> {
+        self.queue.enter(&System, &self.rooms, end, besides)
     }
 
     /// It sleeps no more. If it was woken and will do something else, another is.
-    pub fn leave(&self, end: End, uses_it: bool) {
-        self.queue.leave(&System, &self.rooms, end, uses_it);
+    pub fn leave(&self, end: End) {
+        self.queue.leave(&System, &self.rooms, end);
     }
 
     /// Nothing more is sent. True: it was open.
@@ -213,7 +214,7 @@ impl<T: Shareable> Ring<T> {
     }
 
     pub fn len(&self) -> usize {
-        self.queue.state().1 as usize
+        self.queue.len()
     }
 
     pub fn limit(&self) -> Option<usize> {

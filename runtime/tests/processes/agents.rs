@@ -15,7 +15,7 @@ use heddle::{Mode, task};
 use super::{Test, eventually, is_process, libc_kill, tests};
 
 pub const SAME: &[Test] = tests! {
-    agents agents_have_limits agents_that_panic agents_made_anew agents_stop an_agent_ends_without_addresses
+    agents agents_have_limits agents_without_room agents_that_panic agents_made_anew agents_stop an_agent_ends_without_addresses
     agents_ask_agents more_agents_than_workers agents_refused
 };
 pub const PROCESS: &[Test] = tests! {
@@ -170,6 +170,20 @@ fn agents_have_limits() {
     assert_eq!(told.recv(), Ok(true));
 }
 
+/// A send waits until the agent takes the message.
+fn agents_without_room() {
+    let (address, handle) = Builder::new().room(0).spawn(7, open, self::handle).unwrap();
+    let (go, _) = hold(&address);
+    assert!(matches!(address.try_send(Message::Add(1)), Err(TrySendError::Full(Message::Add(1)))));
+    assert!(matches!(address.send_until(Message::Add(1), SHORT), Err(SendUntilError::TimedOut(Message::Add(1)))));
+    assert_eq!(address.request_until(Message::Sum, SHORT), Err(RequestError::TimedOut));
+    drop(go);
+    address.send(Message::Add(1)).unwrap();
+    assert_eq!(address.request(Message::Sum), Ok(8));
+    assert_eq!(address.request(Message::Panic), Err(RequestError::Unanswered));
+    assert_eq!(handle.join(), End::Panicked("asked for 8".into()));
+}
+
 fn agents_that_panic() {
     let (address, handle) = summer();
     let (tell, told) = unbounded();
@@ -291,8 +305,8 @@ fn more_agents_than_workers() {
 }
 
 fn agents_refused() {
-    let refused = Builder::new().room(0).spawn(0, open, handle);
-    assert!(matches!(refused, Err(AgentError::Channel(channel::ChannelError::Capacity(0)))));
+    let refused = Builder::new().room(1 << 40).spawn(0, open, handle);
+    assert!(matches!(refused, Err(AgentError::Channel(channel::ChannelError::Capacity(_)))));
     if !is_process() {
         let refused = Builder::new().mode(Mode::Process).spawn(0, open, handle);
         assert!(matches!(refused, Err(AgentError::Task(TaskError::NoProcesses))));

@@ -1,22 +1,25 @@
 //! Channels between processes: the same operations in all modes, and what deaths do to them.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use heddle::cancel::Token;
 use heddle::channel::across::{self, ChannelError, Lost, Receiver, Sender};
 use heddle::channel::{self, RecvError, RecvUntilError, SendUntilError, TryRecvError, TrySendError, select};
-use heddle::process::{ArenaString, TaskError, pids, usage};
+use heddle::process::{ArenaArc, ArenaString, TaskError, pids, usage};
 use heddle::task;
 
 use super::{eventually, libc_kill};
 
 pub const SAME: &[super::Test] = super::tests! {
     channels any_number_of_values handles_in_values selects_across many_selects many_that_wait
+    a_rendezvous a_rendezvous_with_limits selects_at_a_rendezvous
 };
 pub const PROCESS: &[super::Test] = super::tests! {
     a_channel_survives who_waits_for_a_dead_sender_is_told a_death_closes_what_only_the_dead_had
-    a_handle_in_transit_comes_back
+    a_handle_in_transit_comes_back a_sender_is_killed_at_a_rendezvous a_receiver_is_killed_at_a_rendezvous
+    a_rendezvous_survives
 };
 
 const SHORT: Duration = Duration::from_millis(10);
@@ -35,7 +38,7 @@ fn lost(of: Lost) -> [usize; 3] {
 }
 
 fn channels() {
-    assert_eq!(across::try_bounded::<u8>(0).unwrap_err(), ChannelError::Capacity(0));
+    assert_eq!(across::try_bounded::<u8>(1 << 40).unwrap_err(), ChannelError::Capacity(1 << 40));
     let ((numbers, numbers_in), (sums, sums_in)) = (across::bounded::<u64>(3), across::bounded::<u64>(10));
     assert_eq!(numbers_in.try_recv(), Err(TryRecvError::Empty));
     assert_eq!(numbers_in.recv_until(SHORT), Err(RecvUntilError::TimedOut));
@@ -337,4 +340,223 @@ fn a_handle_in_transit_comes_back() {
     assert_eq!(numbers_in.recv(), Ok(1));
     drop(numbers);
     assert_eq!(numbers_in.recv(), Err(RecvError));
+}
+
+/// A send ends when the value has been received, by whomever.
+fn a_rendezvous() {
+    let before = usage().used;
+    let (numbers, numbers_in) = across::rendezvous::<u64>();
+    assert_eq!((numbers.capacity(), numbers.len(), numbers_in.try_recv()), (Some(0), 0, Err(TryRecvError::Empty)));
+    assert_eq!(numbers.try_send(1), Err(TrySendError::Full(1)));
+    let (sums, sums_in) = across::bounded::<u64>(10);
+    let add = |(numbers, sums): (Receiver<u64>, Sender<u64>)| sums.send(numbers.iter().sum()).unwrap();
+    let receivers: Vec<_> = (0..3).map(|_| task(add, (numbers_in.clone(), sums.clone()))).collect();
+    let send = |numbers: Sender<u64>| (1..=500).for_each(|n| numbers.send(n).unwrap());
+    let senders: Vec<_> = (0..2).map(|_| task(send, numbers.clone())).collect();
+    drop((numbers, sums, numbers_in));
+    senders.into_iter().for_each(|sender| sender.join().unwrap());
+    receivers.into_iter().for_each(|receiver| receiver.join().unwrap());
+    assert_eq!(sums_in.into_iter().sum::<u64>(), 2 * 501 * 250);
+
+    // What is sent has been received.
+    let (seen, seen_in) = across::unbounded::<u64>();
+    let (numbers, numbers_in) = across::rendezvous::<u64>();
+    let echo = task(
+        |(numbers, seen): (Receiver<u64>, Sender<u64>)| numbers.iter().for_each(|n| seen.send(n).unwrap()),
+        (numbers_in, seen),
+    );
+    for n in 0..100 {
+        numbers.send(n).unwrap();
+        // It has been received, so the one before was passed on.
+        assert!(seen_in.len() as u64 >= n);
+    }
+    drop(numbers);
+    echo.join().unwrap();
+    drop(seen_in);
+    eventually("all is freed", || usage().used == before);
+}
+
+fn a_rendezvous_with_limits() {
+    let before = usage().used;
+    let (texts, texts_in) = across::rendezvous::<ArenaString>();
+    let begin = Instant::now();
+    // The value is the sender's again, and no receiver's.
+    for _ in 0..3 {
+        match texts.send_until("late".into(), SHORT) {
+            Err(SendUntilError::TimedOut(text)) => assert_eq!(&*text, "late"),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(begin.elapsed() >= SHORT * 3);
+    assert_eq!(texts_in.try_recv(), Err(TryRecvError::Empty));
+    assert_eq!(texts_in.recv_until(SHORT), Err(RecvUntilError::TimedOut));
+    let token = Token::new();
+    let cancelled = {
+        let (texts, token) = (texts.clone(), token.clone());
+        heddle::spawn(move || texts.send_until("cancelled".into(), &token))
+    };
+    thread::sleep(SHORT);
+    token.cancel();
+    assert!(matches!(cancelled.join().unwrap(), Err(SendUntilError::Cancelled(_))));
+    // A sender that waits is found by who only looks, and a receiver that waits by who only tries.
+    let sender = task(|texts: Sender<ArenaString>| texts.send("found".into()).is_ok(), texts.clone());
+    let mut found = None;
+    eventually("it is there", || {
+        found = texts_in.try_recv().ok();
+        found.is_some()
+    });
+    assert!(sender.join().unwrap() && found.take().as_deref() == Some("found"));
+    let receiver = task(|texts: Receiver<ArenaString>| texts.recv().unwrap().len(), texts_in.clone());
+    eventually("it waits", || texts.try_send("tried".into()).is_ok());
+    assert_eq!(receiver.join().unwrap(), 5);
+    // Who waits is told of the end, and has its value back.
+    let waits = {
+        let texts = texts.clone();
+        heddle::spawn(move || texts.send("too late".into()).is_err())
+    };
+    thread::sleep(SHORT);
+    drop(texts_in);
+    assert!(waits.join().unwrap());
+    assert!(texts.is_closed() && matches!(texts.try_send("later".into()), Err(TrySendError::Disconnected(_))));
+    drop(texts);
+    assert_eq!(usage().used, before);
+}
+
+/// Senders and receivers that meet in selects only, here and over there; and one that might meet itself.
+fn selects_at_a_rendezvous() {
+    let ((there, there_in), (back, back_in)) = (across::rendezvous::<u64>(), across::rendezvous::<u64>());
+    let echo = |(numbers, back): (Receiver<u64>, Sender<u64>)| {
+        let (_never, never) = across::rendezvous::<u64>();
+        loop {
+            let got = select! {
+                recv(numbers) -> n => n,
+                recv(never) -> n => n,
+            };
+            let Ok(n) = got else { return };
+            select! {
+                recv(never) -> n => panic!("{n:?}"),
+                send(back, n + 1) -> sent => sent.unwrap(),
+            }
+        }
+    };
+    let echo = task(echo, (there_in, back));
+    let (_ours, ours_in) = channel::rendezvous::<u64>();
+    for n in 0..200 {
+        select! {
+            recv(ours_in) -> n => panic!("{n:?}"),
+            send(there, n) -> sent => sent.unwrap(),
+            recv(back_in) -> n => panic!("{n:?}"),
+        }
+        select! {
+            recv(ours_in) -> n => panic!("{n:?}"),
+            recv(back_in) -> got => assert_eq!(got, Ok(n + 1)),
+        }
+    }
+    drop(there);
+    echo.join().unwrap();
+    assert_eq!(back_in.recv(), Err(RecvError));
+
+    let (same, same_in) = across::rendezvous::<u64>();
+    let begin = Instant::now();
+    select! {
+        send(same, 1) -> sent => panic!("to itself: {sent:?}"),
+        recv(same_in) -> n => panic!("from itself: {n:?}"),
+        after(SHORT) => assert!(begin.elapsed() >= SHORT),
+    }
+    let both = |(same, same_in): (Sender<u64>, Receiver<u64>)| {
+        select! {
+            send(same, 1) -> sent => { sent.unwrap(); 0 }
+            recv(same_in) -> n => n.unwrap(),
+        }
+    };
+    for _ in 0..20 {
+        let pair: Vec<_> = (0..2).map(|_| task(both, (same.clone(), same_in.clone()))).collect();
+        assert_eq!(pair.into_iter().map(|one| one.join().unwrap()).sum::<u64>(), 1, "one of both sends");
+    }
+}
+
+fn a_sender_is_killed_at_a_rendezvous() {
+    let (numbers, numbers_in) = across::rendezvous::<u64>();
+    let (about, about_in) = across::bounded::<u64>(8);
+    let send = |(numbers, about): (Sender<u64>, Sender<u64>)| {
+        for n in 0..3 {
+            about.send(n).unwrap();
+            numbers.send(n).unwrap();
+        }
+    };
+    let sender = task(send, (numbers, about));
+    assert_eq!((numbers_in.recv(), numbers_in.recv()), (Ok(0), Ok(1)));
+    assert_eq!(about_in.iter().take(3).collect::<Vec<_>>(), [0, 1, 2]);
+    thread::sleep(SHORT * 3); // it waits for us, or is about to
+    kill_all();
+    assert!(matches!(sender.join(), Err(TaskError::Died(_))));
+    // The third, as a whole, or nothing; then the end.
+    let rest: Vec<_> = numbers_in.iter().collect();
+    assert!(rest.is_empty() || rest == [2], "{rest:?}");
+    assert_eq!(numbers_in.recv(), Err(RecvError));
+}
+
+fn a_receiver_is_killed_at_a_rendezvous() {
+    for wait in [Duration::ZERO, SHORT] {
+        let (numbers, numbers_in) = across::rendezvous::<u64>();
+        let receive = |numbers: Receiver<u64>| {
+            assert_eq!(numbers.recv(), Ok(1));
+            kill(std::process::id());
+        };
+        let receiver = task(receive, numbers_in);
+        thread::sleep(wait);
+        numbers.send(1).unwrap();
+        // Nobody takes this one: it is ours again.
+        assert_eq!(numbers.send(2).unwrap_err().0, 2);
+        assert!(matches!(receiver.join(), Err(TaskError::Died(_))));
+        assert_eq!(lost(numbers.lost()), [0, 1, 0]);
+    }
+    // Who waits without a receiver's being there is told when the last one that could come has died.
+    let (numbers, numbers_in) = across::rendezvous::<u64>();
+    let holder = task(
+        |numbers: Receiver<u64>| {
+            let _ours = numbers.clone(); // used here: both die with this process
+            thread::sleep(SHORT * 3);
+            kill(std::process::id());
+        },
+        numbers_in,
+    );
+    assert_eq!(numbers.send(5).map_err(|back| back.0), Err(5));
+    assert!(matches!(holder.join(), Err(TaskError::Died(_))));
+}
+
+/// Senders and receivers are killed wherever they are: each value that was sent is received, in order.
+fn a_rendezvous_survives() {
+    let (numbers, numbers_in) = across::rendezvous::<u64>();
+    let (who, who_in) = across::bounded::<u32>(1);
+    let send = |(numbers, who): (Sender<u64>, Sender<u32>)| {
+        who.send(std::process::id()).unwrap();
+        (0..).take_while(|&n| numbers.send(n).is_ok()).for_each(drop);
+    };
+    for _ in 0..10 {
+        let sender = task(send, (numbers.clone(), who.clone()));
+        for n in 0..100 {
+            assert_eq!(numbers_in.recv(), Ok(n));
+        }
+        kill(who_in.recv().unwrap());
+        assert!(matches!(sender.join(), Err(TaskError::Died(_))));
+        let rest: Vec<_> = numbers_in.try_iter().collect();
+        assert!(rest.is_empty() || rest == [100], "{rest:?}");
+    }
+    let receive = |(numbers, who, last): (Receiver<u64>, Sender<u32>, ArenaArc<AtomicU64>)| {
+        who.send(std::process::id()).unwrap();
+        numbers.iter().for_each(|n| last.store(n, Ordering::Relaxed));
+    };
+    for _ in 0..10 {
+        let last = ArenaArc::new(AtomicU64::new(0));
+        let receiver = task(receive, (numbers_in.clone(), who.clone(), last.clone()));
+        (1..=100).for_each(|n| numbers.send(n).unwrap());
+        kill(who_in.recv().unwrap());
+        let sent = (101..).take_while(|&n| numbers.send_until(n, SHORT).is_ok()).count() as u64 + 100;
+        assert!(matches!(receiver.join(), Err(TaskError::Died(_))));
+        // It may have had one that it has not told of.
+        let last = last.load(Ordering::Relaxed);
+        assert!(sent == last || sent == last + 1, "{sent} {last}");
+        assert_eq!(numbers_in.try_recv(), Err(TryRecvError::Empty));
+    }
 }

@@ -7,11 +7,13 @@ use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32 as Plain;
+use std::time::Instant;
 
 use loom::cell::UnsafeCell;
 use loom::thread;
 
 use super::*;
+use crate::cancel::WaitError;
 use crate::futex::model::{wait_on, wake};
 
 /// The room of the queues here at most.
@@ -102,7 +104,11 @@ impl Processes for Me<'_> {
         // Acquire: as `Table::is_dead`. pairs: queue.models.living
         self.living[process as usize].load(Ordering::Acquire) == 0
     }
-    fn wait(&self, word: &AtomicU32, value: u32, deaths: u32, _: &Limit<'_>) -> Result<(), WaitError> {
+    fn wait(&self, word: &AtomicU32, value: u32, deaths: u32, limit: &Limit<'_>) -> Result<(), WaitError> {
+        // It has come.
+        if limit.deadline().is_some() {
+            return Err(WaitError::TimedOut);
+        }
         wait_on(&[(word, value), (self.deaths, deaths)]);
         self.life.step(); // woken, and dead before it does anything
         Ok(())
@@ -133,7 +139,7 @@ impl Surroundings for Me<'_> {
 }
 
 impl All {
-    /// One sender and one receiver, both of process 1.
+    /// One sender and one receiver, both of process 1. A limit of 0 makes a rendezvous.
     fn new(limit: usize) -> Arc<Self> {
         let (living, deaths) = ([0, 1, 1, 1].map(AtomicU32::new), AtomicU32::new(0));
         let members = (0..4).map(|_| Member::default()).collect();
@@ -163,7 +169,7 @@ impl All {
             (SENDS, End::Sender) if journal as u32 == first.wrapping_add(len) => Ended::Sending,
             (RECEIVES, End::Receiver) => Ended::Receiving,
             (_, End::Sender) if self.written.load(std::sync::atomic::Ordering::Relaxed) > first + len => Ended::Sending,
-            _ if self.queue.members[identity as usize].sending.load(Ordering::Relaxed) != 0 => Ended::Sending,
+            _ if self.queue.members[identity as usize].sleepers[SENDER].load(Ordering::Relaxed) != 0 => Ended::Sending,
             _ => Ended::Died,
         }
     }
@@ -357,5 +363,157 @@ fn one_that_waits_for_room_and_dies() {
         assert!(values[0] == 1 && values.contains(&2), "{values:?}");
         assert_eq!(lives.join().unwrap(), Ended::Lived);
         dies.join().unwrap() == Ended::Lived
+    });
+}
+
+/// A send ends when its value has been taken.
+#[test]
+fn a_rendezvous() {
+    model(3, || {
+        let all = All::new(0);
+        let sender = all.live((2, End::Sender, u32::MAX), |all, me| {
+            for n in 1..=2 {
+                all.send(me, n);
+                assert_eq!(all.queue.state(), (n, 0));
+            }
+        });
+        let life = Life::whole();
+        let me = all.me(1, &life);
+        all.queue.remove(&me, &*all, End::Sender);
+        assert_eq!(all.rest(&me), [1, 2]);
+        assert_eq!(sender.join().unwrap(), Ended::Lived);
+    });
+}
+
+#[test]
+fn two_senders_at_a_rendezvous() {
+    model(2, || {
+        let all = All::new(0);
+        let senders = [2, 3].map(|i| all.live((i, End::Sender, u32::MAX), move |all, me| all.send(me, i)));
+        let life = Life::whole();
+        let me = all.me(1, &life);
+        all.queue.remove(&me, &*all, End::Sender);
+        let mut values = all.rest(&me);
+        values.sort_unstable();
+        assert_eq!(values, [2, 3]);
+        assert!(senders.into_iter().all(|sender| sender.join().unwrap() == Ended::Lived));
+    });
+}
+
+/// Who sends until a time that has come, or without waiting, has its value back or it was taken; also by a receiver whose time
+/// has come.
+#[test]
+fn a_value_is_taken_or_back() {
+    for (sends_until, receives_until) in [(true, false), (false, false), (false, true), (true, true)] {
+        model(3, move || {
+            let all = All::new(0);
+            let got = Arc::new(Plain::new(0));
+            let value = got.clone();
+            let receiver = all.live((2, End::Receiver, u32::MAX), move |all, me| {
+                let limit = if receives_until { Instant::now().into() } else { Limit::NEVER };
+                let received = all.queue.recv(me, all, &limit);
+                value.store(received.unwrap_or(0), std::sync::atomic::Ordering::Relaxed);
+            });
+            let life = Life::whole();
+            let me = all.me(1, &life);
+            let sent = if sends_until {
+                all.queue.send(&me, &*all, 7, &Instant::now().into()).map_err(|back| back.0)
+            } else {
+                all.queue.put(&me, &*all, 7).map_err(|back| back.0)
+            };
+            assert!(sent.is_ok() || sent == Err(7));
+            all.queue.remove(&me, &*all, End::Sender);
+            assert_eq!(receiver.join().unwrap(), Ended::Lived);
+            let got = got.load(std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(got, if sent.is_ok() { 7 } else { 0 });
+        });
+    }
+}
+
+/// Two selects that face each other.
+#[test]
+fn selects_that_face_each_other() {
+    model(3, || {
+        let all = All::new(0);
+        let sender = all.live((2, End::Sender, u32::MAX), |all, me| {
+            while all.queue.put(me, all, 7).is_err() {
+                let deaths = me.deaths();
+                let Some((word, value)) = all.queue.enter(me, all, End::Sender, 0) else { continue };
+                me.wait(word, value, deaths, &Limit::NEVER).unwrap();
+                all.queue.leave(me, all, End::Sender);
+            }
+        });
+        let life = Life::whole();
+        let me = all.me(1, &life);
+        let mut result = all.queue.take(&me, &*all);
+        while result == Err(false) {
+            let deaths = me.deaths();
+            let Some((word, value)) = all.queue.enter(&me, &*all, End::Receiver, 0) else {
+                result = all.queue.take(&me, &*all);
+                continue;
+            };
+            me.wait(word, value, deaths, &Limit::NEVER).unwrap();
+            result = all.queue.take(&me, &*all);
+            all.queue.leave(&me, &*all, End::Receiver);
+        }
+        assert_eq!(result, Ok(7));
+        assert_eq!(sender.join().unwrap(), Ended::Lived);
+    });
+}
+
+/// What it gives is received as a whole, or not at all.
+#[test]
+fn a_sender_that_dies_at_a_rendezvous() {
+    deaths(2, |dies_at| {
+        let all = All::new(0);
+        let sent = Arc::new(Plain::new(0));
+        let count = sent.clone();
+        let sender = all.live((2, End::Sender, dies_at), move |all, me| {
+            for n in 1..=2 {
+                all.send(me, n);
+                count.store(n, std::sync::atomic::Ordering::Relaxed);
+            }
+        });
+        let life = Life::whole();
+        let me = all.me(1, &life);
+        all.queue.remove(&me, &*all, End::Sender);
+        let values = all.rest(&me);
+        let (ended, sent) = (sender.join().unwrap(), sent.load(std::sync::atomic::Ordering::Relaxed));
+        let (came, lost) = (values.len() as u32, all.queue.lost(&me));
+        assert!(values.iter().copied().eq(1..=came), "{values:?}");
+        assert!(came == sent || came == sent + 1 && ended != Ended::Sending, "{sent} {values:?} {ended:?}");
+        assert_eq!(lost.values, usize::from(ended == Ended::Sending), "{ended:?}");
+        ended == Ended::Lived
+    });
+}
+
+/// A value that it has not got is its sender's again; one that it may have had was sent.
+#[test]
+fn a_receiver_that_dies_at_a_rendezvous() {
+    deaths(2, |dies_at| {
+        let all = All::new(0);
+        let received = Arc::new(Plain::new(0));
+        let count = received.clone();
+        let receiver = all.live((2, End::Receiver, dies_at), move |all, me| {
+            for n in 1..=2 {
+                assert_eq!(all.recv(me), Some(n));
+                count.store(n, std::sync::atomic::Ordering::Relaxed);
+            }
+        });
+        let life = Life::whole();
+        let me = all.me(1, &life);
+        all.queue.remove(&me, &*all, End::Receiver);
+        let send = |&n: &u32| match all.queue.send(&me, &*all, n, &Limit::NEVER) {
+            Ok(_) => true,
+            Err(back) => {
+                assert_eq!(back, (n, None));
+                false
+            }
+        };
+        let sent = (1..=3).take_while(send).count() as u32;
+        let ended = receiver.join().unwrap();
+        let received = received.load(std::sync::atomic::Ordering::Relaxed);
+        assert!(sent == received || sent == received + 1 && ended == Ended::Died, "{sent} {received} {ended:?}");
+        ended == Ended::Lived
     });
 }

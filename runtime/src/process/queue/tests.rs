@@ -44,6 +44,22 @@ fn a_value_that_nobody_came_back_with_is_put_back() {
 }
 
 #[test]
+fn a_value_that_was_being_taken_back_is_there_or_lost() {
+    let ring = Ring::new(Some(0)).unwrap();
+    // SAFETY: a free place, and nobody else has the ring.
+    unsafe { ring.rooms.write(0, 7) };
+    ring.queue.set_state(&System, 0, 1);
+    ring.queue.begin(&System, SENDS, 0);
+    ring.queue.repair(&System); // it was read, the number was not stored
+    assert_eq!((ring.queue.state(), ring.lost().values), ((0, 1), 0));
+    ring.queue.begin(&System, SENDS, 0);
+    ring.queue.set_state(&System, 0, 0);
+    ring.queue.repair(&System);
+    assert_eq!((ring.queue.state(), ring.lost().values), ((0, 0), 1));
+    assert_eq!(ring.take(), Err(false));
+}
+
+#[test]
 fn numbers_wrap_and_places_grow() {
     let ring = Ring::<u32>::new(None).unwrap();
     ring.queue.set_state(&System, u32::MAX - 2, 0);
