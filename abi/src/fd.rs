@@ -49,9 +49,7 @@ pub fn is_known_as(fd: i32, kind: Kind) -> bool {
 
 /// Notes what was learnt of a descriptor.
 pub fn set_kind(fd: i32, kind: Kind) {
-    if let Some(d) = RT.descriptors.get(fd) {
-        d.kind.store(kind as u8, Ordering::Relaxed);
-    }
+    RT.descriptors.set_kind(fd, kind as u8);
 }
 
 #[cold]

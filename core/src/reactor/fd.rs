@@ -20,7 +20,7 @@ use crate::park::{Reason, Ticket};
 use crate::sys::linux as l;
 use crate::thread::Thread;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Something can be read (or accepted, or has failed).
 pub const IN: u32 = 1;
@@ -29,6 +29,8 @@ pub const OUT: u32 = 2;
 
 /// Descriptors beyond this number are left to the kernel.
 pub const MAX: usize = 1 << 20;
+/// Entries of one page.
+const PAGE: usize = 4096 / size_of::<Descriptor>();
 
 /// A thread parked on a descriptor; lives on that thread's stack between `wait` and `leave`.
 pub struct Node {
@@ -122,6 +124,9 @@ impl Descriptor {
 pub struct Descriptors {
     table: AtomicPtr<Descriptor>,
     len: AtomicUsize,
+    /// A bit for each page of the table in which something was ever noted: a forked child looks at those only. (The others
+    /// are mostly not there, and to read a million entries takes sixteen milliseconds.)
+    used: [AtomicU64; MAX / PAGE / 64],
 }
 
 /// What [`Descriptors::wait`] did.
@@ -138,7 +143,11 @@ pub enum Wait {
 impl Descriptors {
     /// No memory yet.
     pub const fn new() -> Self {
-        Self { table: AtomicPtr::new(core::ptr::null_mut()), len: AtomicUsize::new(0) }
+        Self {
+            table: AtomicPtr::new(core::ptr::null_mut()),
+            len: AtomicUsize::new(0),
+            used: [const { AtomicU64::new(0) }; MAX / PAGE / 64],
+        }
     }
 
     /// Reserves address space for all descriptors. Error: ENOMEM.
@@ -171,12 +180,31 @@ impl Descriptors {
         Some(unsafe { &*base.add(fd as usize) })
     }
 
+    /// Something is about to be noted of `fd`, whose entry exists: until it is forgotten its kind is not 0.
+    #[inline]
+    fn use_entry(&self, fd: i32) {
+        let page = fd as usize / PAGE;
+        let (word, bit) = (&self.used[page / 64], 1 << (page % 64));
+        if word.load(Ordering::Relaxed) & bit == 0 {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes what kind of file `fd` is.
+    pub fn set_kind(&self, fd: i32, kind: u8) {
+        if let Some(d) = self.get(fd) {
+            self.use_entry(fd);
+            d.kind.store(kind, Ordering::Relaxed);
+        }
+    }
+
     /// Links the node to `fd` unless an event came meanwhile.
     ///
     /// # Safety
     /// `node` is not linked, stays where it is, and [`leave`](Self::leave) is called before it goes away.
     pub unsafe fn wait(&self, reactor: &Reactor, fd: i32, node: *mut Node, seen: Option<u32>) -> Wait {
         let Some(d) = self.get(fd) else { return Wait::Cannot(linux_raw_sys::errno::EBADF as i32) };
+        self.use_entry(fd);
         let mut w = d.waiters.lock();
         if !w.registered {
             // Under the lock: the event of the registration waits for us, then sets the flag or finds our node.
@@ -315,6 +343,7 @@ impl Descriptors {
         // SAFETY: makes a descriptor that only the waiters use.
         let Ok(copy) = (unsafe { super::high(sys!(l::__NR_fcntl, fd, l::F_DUPFD_CLOEXEC, 0)) }) else { return };
         let Some(new) = self.get(copy) else { return };
+        self.use_entry(copy);
         let mut nw = new.waiters.lock();
         new.kept.store(true, Ordering::Relaxed);
         new.kind.store(1, Ordering::Relaxed);
@@ -352,8 +381,10 @@ impl Descriptors {
     ///
     /// # Safety
     /// The caller is the only thread.
-    pub unsafe fn reset(&self, highest: i32) {
-        for fd in 0..highest.min(MAX as i32) {
+    pub unsafe fn reset(&self) {
+        let used = |fd: usize| self.used[fd / PAGE / 64].load(Ordering::Relaxed) >> (fd / PAGE % 64) & 1 != 0;
+        let pages = (0..self.len.load(Ordering::Relaxed)).step_by(PAGE).filter(|&fd| used(fd));
+        for fd in pages.flat_map(|first| first as i32..(first + PAGE) as i32) {
             if let Some(d) = self.get(fd)
                 && d.kind.load(Ordering::Relaxed) != 0
             {

@@ -423,7 +423,7 @@ impl Runtime {
             self.watched.store(0, Ordering::Relaxed);
             self.futexes.reset();
             self.threads.reset();
-            self.descriptors.reset(crate::reactor::fd::MAX as i32);
+            self.descriptors.reset();
             self.reactor.close();
         }
     }

@@ -4,6 +4,7 @@
 #include "check.h"
 #include <semaphore.h>
 #include <spawn.h>
+#include <sys/resource.h>
 
 enum { THREADS = 8 };
 
@@ -166,6 +167,17 @@ static void each(void *(*body)(void *)) {
   for (int i = 0; i < THREADS; i++) join(threads[i]);
 }
 
+/* A child goes on at once: it does not look through tables page by page first. */
+static void child_touches_few_pages(void) {
+  pid_t pid = fork();
+  if (pid == 0) {
+    struct rusage usage;
+    OK(getrusage(RUSAGE_SELF, &usage));
+    _exit(usage.ru_minflt < 4000 ? 0 : 1);
+  }
+  CHECK_EQ(wait_for(pid), 0);
+}
+
 int main(int argc, char **argv) {
   if (argc == 3 && !strcmp(argv[1], "exit")) {
     pthread_t t = start(in_child, &(long){0}); /* threads in the new program too */
@@ -187,6 +199,7 @@ int main(int argc, char **argv) {
     _exit(wait_for(pid) + 1);
   }
   CHECK_EQ(wait_for(pid), 44);
+  child_touches_few_pages();
   puts("ok fork from main");
   each(execs);
   each(popen_write);

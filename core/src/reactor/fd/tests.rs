@@ -207,7 +207,7 @@ fn reset_forgets_registrations_and_waiters() {
     let w = World::new();
     let p = w.parked(w.fd(), IN);
     // SAFETY: the only thread that uses them.
-    unsafe { w.descriptors.reset(1024) };
+    unsafe { w.descriptors.reset() };
     w.reactor.close();
     w.reactor.open().unwrap();
     let mut again = w.parked(w.fd(), IN);
