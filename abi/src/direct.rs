@@ -111,7 +111,7 @@ pub unsafe fn wait(word: *const AtomicU32, value: u32, deadline: u64) -> u32 {
         let Some(t) = enter() else { return e::ENOSYS };
         sched::waits_on(t, word as usize);
         let ticket = (*t).park.open();
-        let mut waiter = Waiter::new(Sleeper::Thread(t, ticket));
+        let mut waiter = Waiter::new(Sleeper::Thread(t, ticket), crate::scheduling::rank(t));
         // SeqCst: the barrier between linking and reading the word, as in the kernel. pairs: futex.word
         let same = || (*word).load(Ordering::SeqCst) == value;
         if !RT.futexes.wait(&mut waiter, word as usize, ALL_BITS, same) {

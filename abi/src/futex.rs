@@ -5,6 +5,7 @@
 
 use crate::entry::Frame;
 use crate::memory;
+use crate::scheduling;
 use crate::signal;
 use crate::time::{Timespec, read_timespec};
 use crate::wait::{NEVER, Next, abandon, after, at, begin, e, fail, interrupted, interrupted_since, park};
@@ -275,7 +276,7 @@ unsafe fn wait(frame: Option<&mut Frame>, address: usize, value: u32, bits: u32,
         // SAFETY: the current thread, inside the core; the waiter outlives its link (it is left before the frame ends).
         unsafe {
             let ticket = (*t).park.open();
-            let mut waiter = Waiter::new(Sleeper::Thread(t, ticket));
+            let mut waiter = Waiter::new(Sleeper::Thread(t, ticket), scheduling::rank(t));
             // SeqCst: the kernel's barrier between linking and reading the word. pairs: futex.word
             if !RT.futexes.wait(&mut waiter, address, bits, || word(address).load(Ordering::SeqCst) == value) {
                 abandon(t, ticket);
@@ -321,7 +322,7 @@ impl Outside {
 unsafe fn wait_outside(address: usize, value: u32, bits: u32, deadline: u64) -> isize {
     let mine = Outside::new(address);
     let sleeper = Sleeper::Kernel(&mine.word);
-    let mut waiter = Waiter::new(sleeper);
+    let mut waiter = Waiter::new(sleeper, 0);
     // SAFETY: the waiter is left before this frame ends; the word is read where the program would read it.
     unsafe {
         // SeqCst: as in `wait`. pairs: futex.word
@@ -401,7 +402,7 @@ unsafe fn wake_op(address: usize, limit: i32, limit2: i32, address2: usize, code
 }
 
 /// `FUTEX_LOCK_PI` and `FUTEX_TRYLOCK_PI`: the word holds the owner's id and two flags; an unlock hands the lock to the
-/// oldest waiter.
+/// first waiter.
 unsafe fn lock_pi(frame: Option<&mut Frame>, t: *mut Thread, address: usize, deadline: u64, only_try: bool) -> isize {
     // SAFETY: the current thread inside the core; the address was probed.
     unsafe {
@@ -414,7 +415,7 @@ unsafe fn lock_pi(frame: Option<&mut Frame>, t: *mut Thread, address: usize, dea
                 interrupted(frame, true);
                 continue;
             }
-            let mut waiter = ticket.map(|k| Waiter::new(Sleeper::Thread(t, k)));
+            let mut waiter = ticket.map(|k| Waiter::new(Sleeper::Thread(t, k), scheduling::rank(t)));
             let mut result = None;
             let mut decide = || {
                 let w = word(address);
@@ -470,7 +471,7 @@ fn decide_once<'a>(f: &'a mut dyn FnMut() -> bool) -> impl FnOnce() -> bool + 'a
     move || f()
 }
 
-/// `FUTEX_UNLOCK_PI`, and the death of an owner (`died` = FUTEX_OWNER_DIED): hands the lock to the oldest waiter.
+/// `FUTEX_UNLOCK_PI`, and the death of an owner (`died` = FUTEX_OWNER_DIED): hands the lock to the first waiter.
 ///
 /// # Safety
 /// The address is mapped.
@@ -573,13 +574,13 @@ pub unsafe fn waitv(frame: Option<&mut Frame>, args: [usize; 6]) -> isize {
 ///
 /// # Safety
 /// There is room for a waiter for each; [`unlink`] is called before it goes.
-unsafe fn link(list: &[Entry], waiters: *mut Waiter<Sleeper>, who: Sleeper) -> usize {
+unsafe fn link(list: &[Entry], waiters: *mut Waiter<Sleeper>, who: Sleeper, rank: u32) -> usize {
     for (i, x) in list.iter().enumerate() {
         let address = x.address as usize;
         // SAFETY: the caller's; the address was probed.
         unsafe {
             let waiter = waiters.add(i);
-            waiter.write(Waiter::new(who));
+            waiter.write(Waiter::new(who, rank));
             // SeqCst: as in `wait`. pairs: futex.word
             if !RT.futexes.wait(waiter, address, ALL_BITS, || word(address).load(Ordering::SeqCst) == x.value as u32) {
                 return i;
@@ -617,7 +618,7 @@ unsafe fn waitv_user(frame: &mut Frame, list: &[Entry], waiters: *mut Waiter<Sle
                     Next::Interrupted => return fail(e::EINTR),
                 }
             };
-            let linked = link(list, waiters, Sleeper::Thread(t, ticket));
+            let linked = link(list, waiters, Sleeper::Thread(t, ticket), scheduling::rank(t));
             let reason = if linked != list.len() {
                 // A wake of an earlier word may have come already; then that is the result.
                 if (*t).park.close(ticket) { None } else { Some(heddle_core::sched::park()) }
@@ -644,7 +645,7 @@ unsafe fn waitv_outside(list: &[Entry], waiters: *mut Waiter<Sleeper>, deadline:
     let sleeper = Sleeper::Kernel(&mine.word);
     // SAFETY: all waiters are left before this frame ends.
     unsafe {
-        let linked = link(list, waiters, sleeper);
+        let linked = link(list, waiters, sleeper, 0);
         let result = if linked != list.len() && sleeper.claim() {
             Some(fail(e::EAGAIN))
         } else {

@@ -5,7 +5,8 @@
 //! about it until a thread sets one.
 //!
 //! **Policy, priority, nice value, I/O priority, timer slack** are checked as the kernel checks them, remembered and told;
-//! they change nothing about when a thread runs.
+//! they change nothing about when a thread runs, but that of the threads that wait on a futex, those with real-time priority
+//! are woken first, as in the kernel.
 
 use crate::cpus;
 use crate::wait::{e, fail};
@@ -388,11 +389,32 @@ fn own_class() -> Class {
 
 unsafe fn class(t: *mut Thread) -> Class {
     // SAFETY: the caller's: a control block.
-    unsafe { of(t).and_then(|a| a.values.lock().class) }.unwrap_or_else(own_class)
+    unsafe { class_of(t) }.unwrap_or_else(own_class)
 }
 
 fn is_real_time(policy: u32) -> bool {
     matches!(policy, l::SCHED_FIFO | l::SCHED_RR)
+}
+
+/// The place of `t`, which is about to wait, among others that wait on the same word: its real-time priority.
+///
+/// # Safety
+/// `t` is the current thread.
+#[inline]
+pub unsafe fn rank(t: *mut Thread) -> u32 {
+    // SAFETY: the caller's.
+    unsafe {
+        if (*t).attributes.load(Ordering::Relaxed) == 0 {
+            return 0; // nothing was ever set for it
+        }
+        class_of(t).filter(|c| is_real_time(c.policy)).map_or(0, |c| c.priority as u32)
+    }
+}
+
+#[cold]
+unsafe fn class_of(t: *mut Thread) -> Option<Class> {
+    // SAFETY: the caller's: a control block.
+    unsafe { of(t).and_then(|a| a.values.lock().class) }
 }
 
 fn limit(resource: u32) -> u64 {
@@ -536,7 +558,7 @@ unsafe fn get_attr(t: *mut Thread, mut args: [usize; 6]) -> isize {
     unsafe {
         let r = syscall6(l::__NR_sched_getattr as usize, args);
         if r == 0
-            && let Some(c) = of(t).and_then(|a| a.values.lock().class)
+            && let Some(c) = class_of(t)
         {
             let attr = args[1] as *mut SchedAttr;
             let real_time = is_real_time(c.policy);

@@ -15,6 +15,9 @@
 //! No wake-up is wasted: a waiter is counted only if its claim succeeded, so the thread does run because of it.
 //! Requeue moves waiters between two buckets, locked in address order; a waiter therefore re-reads its bucket after
 //! locking it.
+//!
+//! A list is sorted by rank, the highest first, and by age within a rank. All who have no real-time priority have rank 0,
+//! so they are appended to the end, and nobody looks at ranks on the way.
 
 use crate::lock::{Guard, SpinLock};
 #[cfg(not(loom))]
@@ -48,19 +51,22 @@ pub struct Waiter<W> {
     prev: *mut Waiter<W>,
     key: usize,
     bits: u32,
+    /// Who has a higher one is woken first.
+    rank: u32,
     who: W,
     /// The bucket it is linked in, null if none. Changed only under that bucket's lock.
     bucket: AtomicPtr<Bucket<W>>,
 }
 
 impl<W> Waiter<W> {
-    /// A waiter that is not linked.
-    pub fn new(who: W) -> Self {
+    /// A waiter that is not linked. Of those on one address, who has a higher `rank` is woken first.
+    pub fn new(who: W, rank: u32) -> Self {
         Self {
             next: core::ptr::null_mut(),
             prev: core::ptr::null_mut(),
             key: 0,
             bits: 0,
+            rank,
             who,
             bucket: AtomicPtr::new(core::ptr::null_mut()),
         }
@@ -196,7 +202,7 @@ impl<W: Wakeable> WaitTable<W> {
             (*waiter).key = key;
             (*waiter).bits = bits;
             (*waiter).bucket.store(core::ptr::from_ref(bucket).cast_mut(), Ordering::Relaxed);
-            list.append(waiter);
+            list.insert(waiter);
         }
         true
     }
@@ -226,7 +232,8 @@ impl<W: Wakeable> WaitTable<W> {
         }
     }
 
-    /// Wakes up to `limit` waiters of `key` that share a bit with `bits`, oldest first. Returns how many.
+    /// Wakes up to `limit` waiters of `key` that share a bit with `bits`: the highest rank first, and of one rank the oldest.
+    /// Returns how many.
     pub fn wake(&self, key: usize, limit: usize, bits: u32) -> usize {
         // Who is counted there has used it.
         let bucket = &self.buckets[Self::index(key)];
@@ -300,7 +307,7 @@ impl<W: Wakeable> WaitTable<W> {
                             b.count.fetch_add(1, Ordering::Relaxed);
                             (*w).bucket.store(core::ptr::from_ref(b).cast_mut(), Ordering::Relaxed);
                             if let Some(lb) = lb.as_mut() {
-                                lb.append(w);
+                                lb.insert(w);
                             }
                         }
                     }
@@ -320,7 +327,7 @@ impl<W: Wakeable> WaitTable<W> {
         f()
     }
 
-    /// Wakes the oldest waiter of `key` that can still be woken, after telling `decide`, under the lock, who it is and
+    /// Wakes the first waiter of `key` (see [`wake`](Self::wake)) that can still be woken, after telling `decide`, under the lock, who it is and
     /// whether others remain; or tells it that there is none.
     pub fn hand_over(&self, key: usize, decide: impl FnOnce(Option<(W, bool)>)) {
         let bucket = self.bucket(key);
@@ -456,18 +463,28 @@ impl<W: Wakeable> List<W> {
 }
 
 impl<W> List<W> {
-    unsafe fn append(&mut self, w: *mut Waiter<W>) {
-        // SAFETY: the caller holds the lock and owns the unlinked waiter.
+    /// Links `w` behind the last one whose rank is not lower.
+    unsafe fn insert(&mut self, w: *mut Waiter<W>) {
+        // SAFETY: the caller holds the lock and owns the unlinked waiter; linked ones are valid under the lock.
         unsafe {
-            (*w).prev = self.tail;
-            (*w).next = core::ptr::null_mut();
-            if self.tail.is_null() {
+            let mut before = self.tail;
+            while (*w).rank != 0 && !before.is_null() && (*before).rank < (*w).rank {
+                before = (*before).prev;
+            }
+            let after = if before.is_null() { self.head } else { (*before).next };
+            (*w).prev = before;
+            (*w).next = after;
+            if before.is_null() {
                 self.head = w;
             } else {
-                (*self.tail).next = w;
+                (*before).next = w;
+            }
+            if after.is_null() {
+                self.tail = w;
+            } else {
+                (*after).prev = w;
             }
         }
-        self.tail = w;
     }
 
     unsafe fn unlink_only(&mut self, w: *mut Waiter<W>) {
@@ -540,9 +557,13 @@ mod tests {
         }
 
         fn wait(&mut self, key: usize, bits: u32) -> usize {
+            self.wait_ranked(key, bits, 0)
+        }
+
+        fn wait_ranked(&mut self, key: usize, bits: u32, rank: u32) -> usize {
             let number = self.fakes.len();
             self.fakes.push(Box::new(Fake { claimed: Cell::new(false), number, order: &*self.order }));
-            self.waiters.push(Box::new(Waiter::new(Who(&*self.fakes[number]))));
+            self.waiters.push(Box::new(Waiter::new(Who(&*self.fakes[number]), rank)));
             // SAFETY: boxed, and left or woken before the test ends (or never looked at again).
             assert!(unsafe { self.table.wait(&mut *self.waiters[number], key, bits, || true) });
             number
@@ -577,6 +598,42 @@ mod tests {
     }
 
     #[test]
+    fn higher_ranks_come_first() {
+        let mut w = World::new();
+        let twin = other(&w, 64, true);
+        for (key, rank) in [(64, 0), (twin, 7), (64, 2), (64, 9), (64, 0), (64, 2), (64, 5), (twin, 0)] {
+            w.wait_ranked(key, ALL, rank);
+        }
+        assert!(w.leave(3), "the first can leave");
+        assert_eq!(w.table.wake(64, 2, ALL), 2);
+        assert_eq!(w.ran(), [6, 2]);
+        assert_eq!(w.table.wake(twin, usize::MAX, ALL), 2);
+        assert_eq!(w.ran(), [1, 7]);
+        w.wait_ranked(64, ALL, 1);
+        assert_eq!(w.table.wake(64, usize::MAX, ALL), 4);
+        assert_eq!(w.ran(), [5, 8, 0, 4]);
+        assert_eq!(w.table.count(64), 0);
+        w.wait_ranked(64, ALL, 3);
+        assert_eq!(w.table.wake(64, usize::MAX, ALL), 1);
+    }
+
+    #[test]
+    fn a_moved_waiter_keeps_its_rank() {
+        for same in [false, true] {
+            let mut w = World::new();
+            let to = other(&w, 64, same);
+            w.wait(to, ALL);
+            for rank in [0, 4, 8] {
+                w.wait_ranked(64, ALL, rank);
+            }
+            assert_eq!(w.table.requeue(64, to, 1, usize::MAX, || true), Some((1, 2)));
+            assert_eq!(w.ran(), [3]);
+            assert_eq!(w.table.wake(to, usize::MAX, ALL), 3);
+            assert_eq!(w.ran(), [2, 0, 1]);
+        }
+    }
+
+    #[test]
     fn more_than_fit_one_batch() {
         let mut w = World::new();
         (0..100).for_each(|_| _ = w.wait(64, ALL));
@@ -592,7 +649,7 @@ mod tests {
     fn a_changed_word_is_not_waited_on() {
         let w = World::new();
         let fake = Fake { claimed: Cell::new(false), number: 0, order: &*w.order };
-        let mut waiter = Waiter::new(Who(&fake));
+        let mut waiter = Waiter::new(Who(&fake), 0);
         // SAFETY: not linked.
         assert!(!unsafe { w.table.wait(&mut waiter, 64, ALL, || false) });
         assert_eq!(w.table.count(64), 0);

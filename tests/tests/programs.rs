@@ -105,6 +105,7 @@ programs! {
         vector_regs { workers: &[2, 1, 4] },
         wait_child { workers: &[2, 1] },
         yield_and_compute { workers: &[2, 1] },
+        wake_order { workers: &[2, 1, 4] },
     }
     cpp Cpp {
         cancel_unwinds,

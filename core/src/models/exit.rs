@@ -102,7 +102,7 @@ fn joiner_frees_the_stack_and_a_creator_takes_the_block() {
         // Acquire: as in glibc's pthread_join. pairs: model.join
         while clear_tid.load(Ordering::Acquire) != 0 {
             let ticket = joiner.park.open();
-            let mut waiter = Place(Box::new(Waiter::new(Sleeper(&*joiner, ticket))));
+            let mut waiter = Place(Box::new(Waiter::new(Sleeper(&*joiner, ticket), 0)));
             // SAFETY: the waiter is woken, hence unlinked, before it goes away.
             if unsafe { futexes.wait(&mut *waiter.0, KEY, u32::MAX, || clear_tid.load(Ordering::Relaxed) == 7) } {
                 joiner.park();

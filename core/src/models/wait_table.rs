@@ -33,7 +33,7 @@ impl World {
     fn waiter(&self, i: usize) -> (Ticket, Place) {
         let t = &self.threads[i];
         let ticket = t.park.open();
-        (ticket, Place(Box::new(Waiter::new(Sleeper(t, ticket)))))
+        (ticket, Place(Box::new(Waiter::new(Sleeper(t, ticket), 0))))
     }
 
     /// `futex` WAIT on `A` while the word is 0. `None`: the word was different.
