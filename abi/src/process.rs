@@ -131,6 +131,9 @@ pub unsafe extern "C" fn after_raw(frame: &mut Frame) {
 unsafe fn child() {
     // SAFETY: the only thread of the child.
     unsafe {
+        // The kernel gave it its worker's name.
+        let name = (*current()).identity.name();
+        sys!(l::__NR_prctl, linux_raw_sys::prctl::PR_SET_NAME, name.as_ptr());
         crate::memory::after_fork();
         FORKER.store(core::ptr::null_mut(), Ordering::Relaxed);
         EXECUTING.store(false, Ordering::Relaxed);

@@ -1,6 +1,7 @@
 /* Asserts that a thread's name can be read and set by another thread, main's too, through libc and through /proc, and
-   that /proc has the thread's own id, name and state. */
+   that /proc has the thread's own id, name and state; a child process has the name of the thread that made it. */
 #include "check.h"
+#include <sys/prctl.h>
 
 static pthread_barrier_t barrier;
 static pthread_t main_thread;
@@ -20,9 +21,28 @@ static void read_file(const char *file, char *text, size_t size) {
   OK(close(fd));
 }
 
+static void child_is_named(const char *name) {
+  pid_t pid = fork();
+  CHECK(pid >= 0);
+  if (pid == 0) {
+    char own[16], text[32] = "", expected[32];
+    OK(prctl(PR_GET_NAME, own));
+    CHECK(strcmp(own, name) == 0);
+    int fd = open("/proc/self/comm", O_RDONLY);
+    CHECK(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
+    snprintf(expected, sizeof expected, "%s\n", name);
+    CHECK(strcmp(text, expected) == 0);
+    _exit(0);
+  }
+  int status;
+  CHECK_EQ(waitpid(pid, &status, 0), pid);
+  CHECK_EQ(status, 0);
+}
+
 static void *body(void *argument) {
   tid = gettid();
   OK(pthread_setname_np(pthread_self(), "its own"));
+  child_is_named("its own");
   pthread_barrier_wait(&barrier);
   pthread_barrier_wait(&barrier);
   char name[16];
@@ -55,6 +75,7 @@ int main(void) {
   pthread_barrier_wait(&barrier);
   OK(pthread_getname_np(pthread_self(), name, sizeof name));
   CHECK(strcmp(name, "main, named") == 0);
+  child_is_named("main, named");
   int fd = open("/proc/self/comm", O_RDONLY);
   CHECK(fd >= 0 && read(fd, text, sizeof text) == 12 && memcmp(text, "main, named\n", 12) == 0);
   OK(close(fd));
