@@ -112,6 +112,9 @@ unsafe fn outside(frame: &mut Frame) -> usize {
             l::__NR_futex if futex::joins_kernel_thread(args) => return RAW_PLAIN,
             l::__NR_futex if RT.is_started() || futex::is_shared_pi(args) => futex::futex(None, args),
             l::__NR_futex_waitv if RT.is_started() => futex::waitv(None, args),
+            l::__NR_tgkill if signal::remote::is_elsewhere(args[0] as i32, args[1] as i32) => {
+                signal::remote::tgkill(args[0] as i32, args[1] as u32, args[2] as u32)
+            }
             l::__NR_tgkill if RT.is_started() => {
                 match signal::calls::tgkill(Some(args[0] as i32), args[1] as i32, args[2] as u32) {
                     Some(r) => r,
@@ -284,6 +287,9 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
             l::__NR_pause => signal::calls::suspend(t, frame, None),
             l::__NR_sigaltstack => signal::calls::sigaltstack(t, frame, args()),
             l::__NR_rt_sigreturn => return Plain,
+            l::__NR_tgkill if signal::remote::is_elsewhere(a0 as i32, a1 as i32) => {
+                signal::remote::tgkill(a0 as i32, a1 as u32, a2 as u32)
+            }
             l::__NR_tgkill => match signal::calls::tgkill(Some(a0 as i32), a1 as i32, a2 as u32) {
                 Some(r) => r,
                 None => return Plain,

@@ -390,21 +390,24 @@ pub unsafe fn set_name(t: *mut Thread, name: [u8; 16]) {
 type Whole = Text<2048>;
 
 /// Text under construction; what does not fit is cut.
-struct Text<const N: usize> {
+pub struct Text<const N: usize> {
     bytes: [u8; N],
     len: usize,
 }
 
 impl<const N: usize> Text<N> {
-    fn new() -> Self {
+    /// None yet.
+    pub fn new() -> Self {
         Self { bytes: [0; N], len: 0 }
     }
 
-    fn text(&self) -> &[u8] {
+    /// What it is so far.
+    pub fn text(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
-    fn put(&mut self, bytes: &[u8]) {
+    /// Adds to its end.
+    pub fn put(&mut self, bytes: &[u8]) {
         let n = bytes.len().min(self.bytes.len() - self.len);
         self.bytes[self.len..self.len + n].copy_from_slice(&bytes[..n]);
         self.len += n;
@@ -421,6 +424,12 @@ impl<const N: usize> Text<N> {
         if line {
             self.put(b"\n");
         }
+    }
+}
+
+impl<const N: usize> Default for Text<N> {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

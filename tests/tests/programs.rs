@@ -81,6 +81,7 @@ programs! {
         signals_fault { workers: &[2, 1] },
         signals_flood { workers: &[2, 1, 4] },
         signals_into_calls { workers: &[2, 1] },
+        signals_other_process { workers: &[2, 1, 4] },
         signals_never { workers: &[2, 1] },
         signals_process { workers: &[2, 1] },
         signals_queue { workers: &[2, 1, 4] },
@@ -104,8 +105,8 @@ programs! {
         flags { workers: &[2, 1] },
         vector_regs { workers: &[2, 1, 4] },
         wait_child { workers: &[2, 1] },
-        yield_and_compute { workers: &[2, 1] },
         wake_order { workers: &[2, 1, 4] },
+        yield_and_compute { workers: &[2, 1] },
     }
     cpp Cpp {
         cancel_unwinds,

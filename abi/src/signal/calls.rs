@@ -125,12 +125,16 @@ pub unsafe fn sigaltstack(t: *mut Thread, frame: &Frame, args: [usize; 6]) -> is
 }
 
 fn info_of(signal: u32, code: i32) -> SigInfo {
-    let mut info: SigInfo = [0; 16];
-    info[0] = signal as u64;
-    info[1] = code as u32 as u64;
     // SAFETY: no memory is touched.
-    let uid = unsafe { heddle_core::sys!(l::__NR_getuid) } as u64;
-    info[2] = kernel::process() as u32 as u64 | uid << 32;
+    let uid = unsafe { heddle_core::sys!(l::__NR_getuid) } as u32;
+    info_from(signal, code, kernel::process(), uid)
+}
+
+fn info_from(signal: u32, code: i32, process: i32, uid: u32) -> SigInfo {
+    let mut info: SigInfo = [0; 16];
+    info[0] = u64::from(signal);
+    info[1] = u64::from(code as u32);
+    info[2] = u64::from(process as u32) | u64::from(uid) << 32;
     info
 }
 
@@ -148,17 +152,36 @@ pub unsafe fn tgkill(process: Option<i32>, tid: i32, signal: u32) -> Option<isiz
     if signal > 64 || tid <= 0 || process.is_some_and(|p| p <= 0) {
         return Some(fail(e::EINVAL));
     }
-    if signal == 0 {
-        return Some(if RT.threads.find(tid as u32).is_some() { 0 } else { fail(e::ESRCH) });
+    // SAFETY: the caller's.
+    Some(unsafe { to_thread(tid as u32, signal, || info_of(signal, SI_TKILL)) })
+}
+
+/// Sends `signal` (0: none) to one of our threads, if there is such a thread.
+unsafe fn to_thread(tid: u32, signal: u32, info: impl FnOnce() -> SigInfo) -> isize {
+    if RT.threads.find(tid).is_none() {
+        return fail(e::ESRCH);
     }
-    if RT.threads.find(tid as u32).is_some()
-        && (signal == l::SIGKILL || signal == l::SIGSTOP || kernel::is_kept(signal))
-    {
+    if signal == 0 {
+        return 0;
+    }
+    if signal == l::SIGKILL || signal == l::SIGSTOP || kernel::is_kept(signal) {
         // SAFETY: no memory is touched.
-        return Some(unsafe { heddle_core::sys!(l::__NR_kill, kernel::process(), signal) });
+        return unsafe { heddle_core::sys!(l::__NR_kill, kernel::process(), signal) };
     }
     // SAFETY: the caller's.
-    Some(sent(unsafe { pending::send_to_thread(tid as u32, &info_of(signal, SI_TKILL)) }))
+    sent(unsafe { pending::send_to_thread(tid, &info()) })
+}
+
+/// A process that may do so sends `signal`, at most 64, to one of our threads by its id.
+///
+/// # Safety
+/// As [`tgkill`].
+pub unsafe fn from_other_process(tid: u32, signal: u32, process: i32, uid: u32) -> isize {
+    if signal > 64 {
+        return fail(e::EINVAL);
+    }
+    // SAFETY: the caller's.
+    unsafe { to_thread(tid, signal, || info_from(signal, SI_TKILL, process, uid)) }
 }
 
 fn sent(result: Result<(), Refused>) -> isize {

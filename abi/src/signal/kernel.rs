@@ -11,6 +11,7 @@ use super::actions::{self, Action, DEFAULT, IGNORE};
 use super::context::{SignalFrame, UContext, float_size};
 use super::deliver;
 use super::pending;
+use super::remote;
 use super::{KICK, bit};
 use crate::report;
 use crate::wait::{e, fail};
@@ -326,7 +327,12 @@ unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UC
     let w = worker();
     // SAFETY: the kernel's frame; our own record.
     unsafe {
+        let request = signal == KICK && remote::is_request(&*info);
+        let kick = signal == KICK && !request;
         if w.is_null() {
+            if request {
+                return remote::pass_on(&*info);
+            }
             // A kernel thread that is not ours, or a vfork child: as if the handler were the program's own.
             let a = actions::get(signal);
             if a.handler > IGNORE {
@@ -340,11 +346,11 @@ unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UC
         if signal == KICK && crate::robust::ends_without(w) {
             crate::robust::stand_still();
         }
-        if signal == KICK && (*info)[1] as u32 as i32 == 0 {
+        if kick && (*info)[1] as u32 as i32 == 0 {
             report::dump(); // somebody outside wants to know: kill -33
             return;
         }
-        if signal == KICK {
+        if kick {
             (*w).kicked.store(0, Ordering::Relaxed);
             // SeqCst: see `kick`. pairs: worker.kicked
             fence(Ordering::SeqCst);
@@ -358,11 +364,11 @@ unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UC
             fault(w, signal, &*info, &mut *context, in_core);
             return;
         }
-        if signal != KICK {
+        if !kick {
             ARRIVING.fetch_add(1, Ordering::Relaxed);
         }
         if t.is_null() && (*w).asleep.load(Ordering::Relaxed) != 0 {
-            if signal != KICK {
+            if !kick {
                 // Without its processor, so that what becomes runnable is injected, and somebody woken for it.
                 let p = core::mem::replace(&mut (*w).processor, core::ptr::null());
                 arrive(&*info);
@@ -375,7 +381,7 @@ unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UC
             if (&raw const GUARDED_START as usize..=&raw const GUARDED_CALL as usize).contains(&rip) {
                 (*context).regs.rip = &raw const GUARDED_OUT as u64;
             }
-            if signal == KICK {
+            if kick {
                 if PREEMPT.load(Ordering::Relaxed) {
                     // A note: a thread that makes one call after the other is seldom found in the program.
                     (*w).attention.store(1, Ordering::Relaxed);
@@ -385,7 +391,7 @@ unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UC
             }
             return;
         }
-        if signal == KICK {
+        if kick {
             let due = (*t).attention.load(Ordering::Relaxed);
             let preempted = PREEMPT.load(Ordering::Relaxed);
             if preempted {
@@ -401,6 +407,7 @@ unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UC
         arrive(&*info);
         (*w).in_core.store(0, Ordering::Relaxed);
         if (*t).attention.load(Ordering::Relaxed) {
+            let signal = if request { remote::signal_of(&*info) } else { signal };
             redirect(t, &mut *context, actions::get(signal).flags & l::SA_ONSTACK as u64 != 0, true);
         }
     }
@@ -419,6 +426,10 @@ unsafe fn arrive(info: &SigInfo) {
 
 /// Decides whom a signal that the kernel gave to a worker is for.
 unsafe fn route(signal: u32, info: &SigInfo) {
+    if signal == KICK {
+        // SAFETY: inside the core, or in the handler in the program.
+        return unsafe { remote::serve(info) };
+    }
     let t = heddle_core::sched::current();
     // SAFETY: inside the core.
     unsafe {

@@ -15,6 +15,7 @@ pub mod context;
 pub mod deliver;
 pub mod kernel;
 pub mod pending;
+pub mod remote;
 
 pub use deliver::{deliver, leave_core};
 pub use kernel::load;
@@ -26,5 +27,5 @@ pub const fn bit(signal: u32) -> u64 {
 }
 
 /// The kernel-level signal that makes a worker look up: to preempt its thread or to deliver a signal to it. glibc keeps
-/// this number for its setuid broadcast and lets no program block or use it; ours arrive only by `tgkill` to workers.
+/// this number for its setuid broadcast and lets no program block or use it; ours arrive by `tgkill` to workers, or queued by another process (`remote`).
 pub const KICK: u32 = 33;

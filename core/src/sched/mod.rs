@@ -18,7 +18,7 @@ pub use account::{Watcher, cpu_time};
 pub use errand::{Call, Errands};
 pub use holder::Holder;
 pub use idle::Sleepers;
-pub use monitor::Monitor;
+pub use monitor::{MONITOR, Monitor};
 pub use worker::{
     SIGNAL_STACK, Worker, blocking, blocking_for_long, calling, current, exit_current, finish_switch, give_turn,
     give_way, hand_over, park, park_for, preempt, rest, sched_loop_entry, take_turns, this_processor, this_worker,

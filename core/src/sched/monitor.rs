@@ -9,7 +9,9 @@ use super::{MAX_PROCESSORS, RT, worker};
 use crate::clock;
 use crate::mem;
 use crate::sys::linux as l;
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use linux_raw_sys::prctl::{PR_GET_NAME, PR_SET_NAME};
 
 const STACK: usize = 64 * 1024;
 /// Shortest and longest pause between two looks, in nanoseconds.
@@ -30,12 +32,17 @@ const SPINNER_SHARE: u64 = 4;
 /// Looks that find all workers asleep before the monitor sleeps itself.
 const QUIET: u32 = 20;
 
+/// The name of its kernel thread, by which other processes know that this one has user threads.
+pub const MONITOR: &CStr = c"heddle-monitor";
+
 /// The watchdog's state.
 pub struct Monitor {
     tid: AtomicI32,
     slice: AtomicU64,
     doze: Doze,
     stack: AtomicU64,
+    /// The name of the kernel thread that started it, in two words.
+    starter: [AtomicU64; 2],
     /// The last errand it did.
     pub errand: AtomicU32,
 }
@@ -56,6 +63,7 @@ impl Monitor {
             slice: AtomicU64::new(10_000_000),
             doze: Doze::new(),
             stack: AtomicU64::new(0),
+            starter: [const { AtomicU64::new(0) }; 2],
             errand: AtomicU32::new(0),
         }
     }
@@ -72,11 +80,31 @@ impl Monitor {
             self.stack.store(mem::map(size)? as u64, Ordering::Relaxed);
         }
         let base = self.stack.load(Ordering::Relaxed) as usize;
+        let mut own = [0u64; 2];
         // SAFETY: the stack is the monitor's own; the array of what it has seen lies below it, not touched by the stack
-        // (the core's depth is bounded).
-        let tid = unsafe { worker::spawn_kernel_thread((base + size) as *mut u8, monitor_start, base as *mut u8)? };
+        // (the core's depth is bounded). The names are read and written where they are. It inherits its name, so that it
+        // has it before there is a thread that could tell another process its id.
+        let tid = unsafe {
+            sys!(l::__NR_prctl, PR_GET_NAME, own.as_mut_ptr());
+            sys!(l::__NR_prctl, PR_SET_NAME, MONITOR.as_ptr());
+            let tid = worker::spawn_kernel_thread((base + size) as *mut u8, monitor_start, base as *mut u8);
+            sys!(l::__NR_prctl, PR_SET_NAME, own.as_ptr());
+            tid?
+        };
+        for (word, value) in self.starter.iter().zip(own) {
+            word.store(value, Ordering::Relaxed);
+        }
         self.tid.store(tid, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Names the calling worker, which the monitor may have made, as its process: a child that it forks has its name.
+    pub(super) fn name_worker(&self) {
+        let name = [0, 1].map(|i: usize| self.starter[i].load(Ordering::Relaxed));
+        if name != [0, 0] {
+            // SAFETY: reads the local, which ends in a zero as the kernel's did.
+            unsafe { sys!(l::__NR_prctl, PR_SET_NAME, name.as_ptr()) };
+        }
     }
 
     pub(super) fn reset(&self) {

@@ -153,6 +153,7 @@ unsafe extern "C" fn worker_start(w: *mut u8) -> ! {
         arch::set_worker_pointer(w as usize);
         (*w).tid.store(sys!(l::__NR_gettid) as i32, Ordering::Relaxed);
         (*w).scheduler.on_cpu.store(1, Ordering::Relaxed);
+        RT.monitor.name_worker();
         // For a kick that was not sent since the record did not know our id. (If both missed it, the next kick comes.)
         RT.errands.attend(&(*w).errand);
         (RT.hooks().worker_started)(&mut *w);
