@@ -221,8 +221,13 @@ pub unsafe fn end(status: i32) -> ! {
 ///
 /// # Safety
 /// The current thread; the program's arguments.
-pub unsafe fn wait(frame: &mut Frame, number: u32, args: [usize; 6], id: i32, options: usize) -> isize {
+pub unsafe fn wait(frame: &mut Frame, number: u32, mut args: [usize; 6], id: i32, mut options: usize) -> isize {
     let no_hang = l::WNOHANG as usize;
+    if id > 0 {
+        // The thread that made it may have been on another worker, whose child it is for the kernel.
+        options &= !(l::__WNOTHREAD as usize);
+        args[if number == l::__NR_wait4 { 2 } else { 3 }] = options;
+    }
     if options & no_hang != 0 {
         // SAFETY: the program's call.
         return unsafe { sys::syscall6(number as usize, args) };

@@ -1,5 +1,5 @@
 /* Asserts waiting for children from threads: waitpid, wait4, waitid and wait, several threads each for its own child,
-   WNOHANG, WNOWAIT, stopped and continued children, ECHILD, ids and statuses. */
+   WNOHANG, WNOWAIT, __WNOTHREAD, stopped and continued children, ECHILD, ids and statuses. */
 #include "check.h"
 #include <sys/resource.h>
 
@@ -39,6 +39,24 @@ static void *own_child(void *argument) {
     FAILS(waitpid(pid, &status, 0), ECHILD);
   }
   return 0;
+}
+
+/* Its own child, wherever the thread has been since. */
+static void *of_this_thread(void *argument) {
+  for (int i = 0; i < 6; i++) {
+    int status;
+    pid_t pid = spawn(i, i % 3 * 10);
+    for (int k = 0; k < 5; k++) sleep_ms(1);
+    if (i == 2) {
+      siginfo_t info = {0};
+      OK(waitid(P_PID, pid, &info, WEXITED | WNOWAIT | __WNOTHREAD));
+      CHECK_EQ(info.si_pid, pid);
+    }
+    CHECK_EQ(waitpid(pid, &status, __WNOTHREAD), pid);
+    CHECK(WIFEXITED(status));
+    CHECK_EQ(WEXITSTATUS(status), i);
+  }
+  return argument;
 }
 
 static int reaped;
@@ -100,6 +118,8 @@ int main(void) {
   for (long i = 0; i < THREADS; i++) threads[i] = start(own_child, (void *)i);
   for (int i = 0; i < THREADS; i++) join(threads[i]);
   own_child((void *)50L);
+  for (int i = 0; i < THREADS; i++) threads[i] = start(of_this_thread, 0);
+  for (int i = 0; i < THREADS; i++) join(threads[i]);
   puts("ok own children");
   for (int i = 0; i < 40; i++) spawn(i, 20);
   for (int i = 0; i < THREADS; i++) threads[i] = start(any_child, 0);
