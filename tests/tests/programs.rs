@@ -30,6 +30,7 @@ programs! {
         barrier { workers: &[2, 1] },
         busy_reader { workers: &[1, 2] },
         c11_threads,
+        call_storm { workers: &[2, 4] },
         cancel { workers: &[2, 1] },
         clone_raw { workers: &[2, 1] },
         close_under_waiter { workers: &[2, 1] },
