@@ -8,14 +8,20 @@
 //! glibc has each thread make a call of its `setuid` family: the others first, in the handler of a signal of its own, then
 //! the caller. The first of them is the one that counts; the others get its result (`once`). To make the call again
 //! would not do: `setuid(0)` with a saved id of 0 gives the effective id, and the next time all three.
+//!
+//! A program that makes such a call itself, not by glibc's function, means the calling thread alone, and so do `setfsuid` and
+//! `setfsgid`. That thread then has a kernel thread for itself (`sched::settle`), makes its own calls there from then on, by
+//! glibc too, and those of others leave it out.
 
+use crate::entry::Frame;
 use crate::report;
 use crate::signal;
+use crate::sites;
 use crate::wait::{e, fail};
 use core::sync::atomic::{AtomicI32, Ordering};
 use heddle_core::lock::SpinLock;
 use heddle_core::mem;
-use heddle_core::sched::{Call, RT};
+use heddle_core::sched::{self, Call, RT};
 use heddle_core::sys::{check, linux as l, syscall6};
 use heddle_core::thread::Thread;
 use linux_raw_sys::prctl as p;
@@ -56,9 +62,70 @@ unsafe fn on_all(number: usize, args: [usize; 6], changed: impl FnOnce() -> bool
         (r, (r >= 0 && changed()).then(|| call(number, args)))
     };
     // SAFETY: the caller's.
-    match unsafe { RT.errands.everywhere(own, signal::kernel::kick) } {
+    let r = unsafe {
+        match number as u32 {
+            l::__NR_prctl | l::__NR_personality | l::__NR_landlock_restrict_self => {
+                RT.errands.everywhere(own, signal::kernel::kick)
+            }
+            _ => RT.errands.on_shared(own, signal::kernel::kick),
+        }
+    };
+    match r {
         Ok(r) => r,
         Err(errno) => inconsistent(number, errno),
+    }
+}
+
+/// What comes before the `syscall` of glibc's function of that name, which calls what it is told: the arguments, moved by one.
+const GENERIC: [u8; 18] =
+    [0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0x48, 0x89, 0xd6, 0x48, 0x89, 0xca, 0x4d, 0x89, 0xc2, 0x4d, 0x89, 0xc8];
+
+/// Whether the program makes this call itself, not by glibc's function for it.
+///
+/// # Safety
+/// `t` is the current thread and has just come through a site, by `frame`.
+pub unsafe fn is_raw(t: *const Thread, frame: &Frame) -> bool {
+    // SAFETY: the continuation is a stub's; the site's function has at least one byte before it, and so has its mapping
+    // the rest of a page.
+    unsafe {
+        if (*t).extended {
+            return true; // not glibc's code
+        }
+        const MOVE: usize = 5; // of the last argument, which the stub's jump may have replaced
+        let site = sites::site_end(frame.continuation as usize) - 2 - MOVE;
+        site % 4096 >= GENERIC.len() && *((site - GENERIC.len()) as *const [u8; GENERIC.len()]) == GENERIC
+    }
+}
+
+/// A call that is for the calling thread alone, if it changes something (`None`: it is for all, as ever).
+unsafe fn for_itself(t: *mut Thread, number: u32, args: [usize; 6]) -> Option<isize> {
+    // SAFETY: the program's call; nothing parks in between.
+    unsafe {
+        if sched::is_settled() {
+            return Some(syscall6(number as usize, args));
+        }
+        // The library's threads are used again for other things, and its main thread's are for all.
+        let plain = (*t).slot == 0 && (*t).next_slot == 0;
+        if !plain || (*t).identity.in_setxid || RT.threads.live() == 1 {
+            return None;
+        }
+        if matches!(number, l::__NR_setfsuid | l::__NR_setfsgid) {
+            let now = sys!(number, u32::MAX); // asks only
+            if args[0] as u32 == u32::MAX || args[0] as u32 == now as u32 {
+                return Some(now);
+            }
+        }
+        if !sched::prepare_to_settle() {
+            return Some(fail(e::EAGAIN));
+        }
+        let before = Ids::now();
+        let r = syscall6(number as usize, args);
+        if r >= 0 && (number == l::__NR_setgroups || Ids::now() != before) {
+            sched::settle();
+        } else {
+            sched::stay();
+        }
+        Some(r)
     }
 }
 
@@ -87,8 +154,9 @@ impl Ids {
     }
 }
 
-/// The call that glibc is having all threads make, and its result; nothing between such calls.
-static ROUND: SpinLock<Option<([usize; 4], isize)>> = SpinLock::new(None);
+/// The call that glibc is having all threads make, and its result, if a thread has made it that stands for others; nothing between
+/// such calls.
+static ROUND: SpinLock<Option<([usize; 4], Option<isize>)>> = SpinLock::new(None);
 
 /// The number and those arguments that count.
 fn key(number: u32, args: [usize; 6]) -> [usize; 4] {
@@ -110,11 +178,15 @@ unsafe fn once(t: *mut Thread, number: u32, args: [usize; 6], make: impl FnOnce(
     let mut round = ROUND.lock();
     // SAFETY: the current thread's own field.
     let in_handler = unsafe { (*t).identity.in_setxid };
-    let result = match *round {
-        Some((k, r)) if k == key => r,
-        _ => make(),
-    };
-    *round = in_handler.then_some((key, result));
+    let known = round.filter(|r| r.0 == key).and_then(|r| r.1);
+    if sched::is_settled() {
+        // SAFETY: the program's call, for this thread alone.
+        let result = unsafe { syscall6(number as usize, args) };
+        *round = in_handler.then_some((key, known));
+        return result;
+    }
+    let result = known.unwrap_or_else(make);
+    *round = in_handler.then_some((key, Some(result)));
     result
 }
 
@@ -133,20 +205,30 @@ pub unsafe fn reset() {
     *ROUND.lock() = None;
 }
 
-/// `setuid`, `setgid`, `setreuid`, `setregid`, `setresuid`, `setresgid`.
+/// `setuid`, `setgid`, `setreuid`, `setregid`, `setresuid`, `setresgid`; `raw` is what [`is_raw`] says.
 ///
 /// # Safety
 /// `t` is the current thread, inside the core.
-pub unsafe fn set_ids(t: *mut Thread, number: u32, args: [usize; 6]) -> isize {
+pub unsafe fn set_ids(t: *mut Thread, raw: bool, number: u32, args: [usize; 6]) -> isize {
     // SAFETY: the caller's.
-    unsafe { once(t, number, args, || change_ids(number, args)) }
+    unsafe {
+        if raw && let Some(r) = for_itself(t, number, args) {
+            return r;
+        }
+        once(t, number, args, || change_ids(number, args))
+    }
 }
 
-/// Those, and `setfsuid`, `setfsgid`, which glibc leaves to the thread.
+/// `setfsuid`, `setfsgid`, which glibc leaves to the thread.
 ///
 /// # Safety
-/// The current thread, inside the core.
-pub unsafe fn change_ids(number: u32, args: [usize; 6]) -> isize {
+/// `t` is the current thread, inside the core.
+pub unsafe fn set_file_ids(t: *mut Thread, number: u32, args: [usize; 6]) -> isize {
+    // SAFETY: the caller's.
+    unsafe { for_itself(t, number, args).unwrap_or_else(|| change_ids(number, args)) }
+}
+
+unsafe fn change_ids(number: u32, args: [usize; 6]) -> isize {
     let before = Ids::now();
     // SAFETY: the caller's; no pointers.
     unsafe {
@@ -168,13 +250,18 @@ fn groups(list: &mut [u32; FEW]) -> Option<usize> {
     check(unsafe { sys!(l::__NR_getgroups, FEW, list.as_mut_ptr()) }).ok()
 }
 
-/// `setgroups`.
+/// `setgroups`; `raw` is what [`is_raw`] says.
 ///
 /// # Safety
 /// `t` is the current thread, inside the core; the program's arguments.
-pub unsafe fn set_groups(t: *mut Thread, args: [usize; 6]) -> isize {
+pub unsafe fn set_groups(t: *mut Thread, raw: bool, args: [usize; 6]) -> isize {
     // SAFETY: the caller's.
-    unsafe { once(t, l::__NR_setgroups, args, || change_groups(args)) }
+    unsafe {
+        if raw && let Some(r) = for_itself(t, l::__NR_setgroups, args) {
+            return r;
+        }
+        once(t, l::__NR_setgroups, args, || change_groups(args))
+    }
 }
 
 unsafe fn change_groups(args: [usize; 6]) -> isize {
@@ -207,7 +294,7 @@ unsafe fn change_groups(args: [usize; 6]) -> isize {
     };
     // SAFETY: the caller's; the copy is used by nobody any more.
     unsafe {
-        let r = RT.errands.everywhere(own, signal::kernel::kick);
+        let r = RT.errands.on_shared(own, signal::kernel::kick);
         if !copy.0.is_null() {
             mem::unmap(copy.0, copy.1);
         }
@@ -250,7 +337,7 @@ pub unsafe fn capabilities(t: *mut Thread, number: u32, args: [usize; 6]) -> isi
             }
             a[1] = data.as_ptr() as usize;
         }
-        let r = on_all(number as usize, a, || true);
+        let r = if sched::is_settled() { syscall6(number as usize, a) } else { on_all(number as usize, a, || true) };
         if r == fail(e::EINVAL) {
             *(args[0] as *mut u32) = header[0];
         }

@@ -206,7 +206,8 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
 
             l::__NR_clone | l::__NR_clone3 => {
                 match CloneArgs::of_call(number, args()) {
-                    Some(a) if a.is_ordinary_thread() && (*t).apart => {
+                    // What the kernel keeps for the caller's kernel thread alone, a thread that it makes inherits.
+                    Some(a) if a.is_ordinary_thread() && ((*t).apart || sched::is_settled()) => {
                         memory::stack_in_use(a.stack as usize);
                         process::before_kernel_thread();
                         return Post;
@@ -426,9 +427,9 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
             | l::__NR_setreuid
             | l::__NR_setregid
             | l::__NR_setresuid
-            | l::__NR_setresgid => credentials::set_ids(t, number, args()),
-            l::__NR_setfsuid | l::__NR_setfsgid => credentials::change_ids(number, args()),
-            l::__NR_setgroups => credentials::set_groups(t, args()),
+            | l::__NR_setresgid => credentials::set_ids(t, credentials::is_raw(t, frame), number, args()),
+            l::__NR_setfsuid | l::__NR_setfsgid => credentials::set_file_ids(t, number, args()),
+            l::__NR_setgroups => credentials::set_groups(t, credentials::is_raw(t, frame), args()),
             l::__NR_capget | l::__NR_capset => credentials::capabilities(t, number, args()),
             l::__NR_seccomp => credentials::seccomp(args()),
             l::__NR_personality | l::__NR_landlock_restrict_self => credentials::alike(number, args()),

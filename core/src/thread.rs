@@ -52,6 +52,8 @@ pub struct Thread {
     pub context: Context,
     /// The libc thread pointer (FS base).
     pub thread_pointer: usize,
+    /// The only worker that may run it; null: any. See `sched::settle`.
+    pub home: AtomicPtr<u8>,
     /// Who wakes it.
     pub park: ParkWord,
     /// The next thread in the injection queue or in a list of woken threads.
@@ -252,6 +254,7 @@ impl Table {
             (*thread).slot = 0;
             (*thread).next_slot = 0;
             (*thread).apart = false;
+            (*thread).home.store(core::ptr::null_mut(), Ordering::Relaxed);
             (*thread).extended = false;
             (*thread).recover = 0;
             (*thread).handler_at = 0;

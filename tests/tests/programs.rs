@@ -40,6 +40,7 @@ programs! {
         cpu_timers { workers: &[2, 1] },
         create_join_storm { workers: &[2, 1, 4] },
         credentials { workers: &[2, 1, 4] },
+        credentials_own { workers: &[2, 1, 4] },
         dlopen_tls { shared: &["dlopen_tls_lib"] },
         epoll { workers: &[2, 1] },
         eventfd_timerfd,

@@ -18,7 +18,7 @@ use super::{RT, Worker, worker};
 use crate::lock::{Guard, SpinLock};
 use crate::prim::fence;
 use crate::sys::{linux as l, syscall6};
-use core::sync::atomic::{AtomicI32, AtomicIsize, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicIsize, AtomicU32, AtomicUsize, Ordering};
 
 /// A system call: its number and arguments.
 pub type Call = [usize; 7];
@@ -35,6 +35,8 @@ pub struct Errands {
     /// Counts kernel threads that have made a call; the sender sleeps on it.
     done: AtomicU32,
     call: [AtomicUsize; 7],
+    /// It is not for settled workers (`worker/settle.rs`).
+    shared: AtomicBool,
     /// The first error of another kernel thread.
     failed: AtomicI32,
     /// The result of a kernel thread other than ESRCH.
@@ -51,6 +53,7 @@ impl Errands {
             round: AtomicU32::new(0),
             done: AtomicU32::new(0),
             call: [const { AtomicUsize::new(0) }; 7],
+            shared: AtomicBool::new(false),
             failed: AtomicI32::new(0),
             answer: AtomicIsize::new(ESRCH),
         }
@@ -100,10 +103,16 @@ impl Errands {
     #[cold]
     unsafe fn run(&self, last: &AtomicU32) {
         let word = |i: usize| self.call[i].load(Ordering::Relaxed);
+        // A settled worker is unlike the others: it may be refused what they are not.
+        let settled = super::is_settled();
         // SAFETY: the sender's call; it keeps what it points to until all have made it.
         unsafe {
-            let r = syscall6(word(0), core::array::from_fn(|i| word(i + 1)));
-            if (-4095..0).contains(&r) {
+            let r = if settled && self.shared.load(Ordering::Relaxed) {
+                ESRCH
+            } else {
+                syscall6(word(0), core::array::from_fn(|i| word(i + 1)))
+            };
+            if !settled && (-4095..0).contains(&r) {
                 let _ = self.failed.compare_exchange(0, r as i32, Ordering::Relaxed, Ordering::Relaxed);
             }
             if r != ESRCH {
@@ -123,9 +132,29 @@ impl Errands {
     /// # Safety
     /// Inside the core on a worker, signals open; the call may be made by every kernel thread at any time.
     pub unsafe fn everywhere<R>(&self, own: impl FnOnce() -> (R, Option<Call>), kick: fn(&Worker)) -> Result<R, i32> {
+        // SAFETY: the caller's.
+        unsafe { self.wherever(own, kick, false) }
+    }
+
+    /// As [`everywhere`](Self::everywhere), but not on kernel threads that are one thread's alone.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn on_shared<R>(&self, own: impl FnOnce() -> (R, Option<Call>), kick: fn(&Worker)) -> Result<R, i32> {
+        // SAFETY: the caller's.
+        unsafe { self.wherever(own, kick, true) }
+    }
+
+    unsafe fn wherever<R>(
+        &self,
+        own: impl FnOnce() -> (R, Option<Call>),
+        kick: fn(&Worker),
+        shared: bool,
+    ) -> Result<R, i32> {
         let _order = self.lock.lock();
         let (result, call) = own();
         let Some(call) = call else { return Ok(result) };
+        self.shared.store(shared, Ordering::Relaxed);
         // SAFETY: the caller's; the lock is held.
         unsafe { self.all_others(call, kick) };
         match self.failed.load(Ordering::Relaxed) {
@@ -146,6 +175,7 @@ impl Errands {
             if own != ESRCH {
                 return own;
             }
+            self.shared.store(false, Ordering::Relaxed);
             self.all_others(call, kick);
         }
         self.answer.load(Ordering::Relaxed)

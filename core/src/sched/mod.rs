@@ -21,8 +21,8 @@ pub use idle::Sleepers;
 pub use monitor::{MONITOR, Monitor};
 pub use worker::{
     SIGNAL_STACK, Worker, blocking, blocking_for_long, calling, current, exit_current, finish_switch, give_turn,
-    give_way, hand_over, park, park_for, preempt, rest, sched_loop_entry, take_turns, this_processor, this_worker,
-    worker, yield_now,
+    give_way, hand_over, is_settled, park, park_for, preempt, prepare_to_settle, rest, sched_loop_entry, settle, stay,
+    take_turns, this_processor, this_worker, worker, yield_now,
 };
 
 pub use lately::Lately;
@@ -200,6 +200,10 @@ pub struct Runtime {
     heavy_fences: AtomicBool,
     /// Most workers there may be.
     worker_cap: AtomicU32,
+    /// Workers that the monitor is to make.
+    wanted: AtomicU32,
+    /// Those that it has made for threads that did not settle.
+    prepared: AtomicU32,
     /// Who sleeps and who searches.
     pub sleepers: Sleepers,
     /// The watchdog.
@@ -243,6 +247,8 @@ pub static RT: Runtime = Runtime {
     heavy_fences: AtomicBool::new(false),
     // More than the kernel gives: its refusal is what programs know. With all workers in the kernel nobody runs.
     worker_cap: AtomicU32::new(65536),
+    wanted: AtomicU32::new(0),
+    prepared: AtomicU32::new(0),
     sleepers: Sleepers::new(),
     monitor: Monitor::new(),
     watched: AtomicU8::new(0),
@@ -420,6 +426,8 @@ impl Runtime {
             self.sleepers.reset();
             self.monitor.reset();
             self.errands.reset();
+            self.wanted.store(0, Ordering::Relaxed);
+            self.prepared.store(0, Ordering::Relaxed);
             self.watched.store(0, Ordering::Relaxed);
             self.futexes.reset();
             self.threads.reset();
@@ -686,6 +694,10 @@ pub unsafe fn take_resting() -> Option<*mut Thread> {
 /// Inside the core; nobody else refers to the thread.
 #[inline]
 pub unsafe fn give_back(thread: *mut Thread) -> bool {
+    // SAFETY: a control block. One with a worker of its own is of no use to others.
+    if unsafe { !(*thread).home.load(Ordering::Relaxed).is_null() } {
+        return false;
+    }
     let Some(p) = worker::this_processor() else { return false };
     let n = p.resting.len.load(Ordering::Relaxed);
     if n >= RESTING {

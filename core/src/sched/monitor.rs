@@ -152,6 +152,7 @@ unsafe extern "C" fn monitor_start(seen: *mut u8) -> ! {
         unsafe {
             sys!(l::__NR_nanosleep, &ts as *const _, 0);
             RT.errands.attend(&m.errand);
+            worker::make_wanted();
         }
         let keeps = crate::stack::trim(clock::now());
         let n = RT.processors().len();

@@ -5,8 +5,11 @@
 //! atomic fields. The switching functions run inside the core, where no preemption happens.
 
 mod make;
+mod settle;
 
 pub(super) use make::{adopt, spawn, spawn_kernel_thread};
+pub(super) use settle::make_wanted;
+pub use settle::{is_settled, prepare_to_settle, settle, stay};
 
 use super::{Processor, RT, take_context, try_take_context};
 use crate::arch::{self, Context, EXTENDED_SIZE, Extended, switch, ticks};
@@ -49,6 +52,8 @@ pub struct Worker {
     pub kicked: AtomicU8,
     /// Not 0 while asleep in the reactor: no lock is held, nothing is half done.
     pub asleep: AtomicU8,
+    /// This record, if it runs only threads whose `home` it is; else null.
+    only: *mut u8,
     scheduler: Context,
     /// Picked by a thread that could not wait for it, for the scheduler to run. Null if none.
     handed: *mut Thread,
@@ -59,6 +64,8 @@ pub struct Worker {
     wake: AtomicU32,
     /// A processor given to a spare worker.
     given: AtomicPtr<Processor>,
+    /// The thread to run with it; null: any. Written before `given`.
+    given_thread: *mut Thread,
     next: *mut Worker,
     /// The last errand it did.
     pub errand: AtomicU32,
@@ -160,6 +167,10 @@ pub unsafe extern "C" fn sched_loop_entry(w: *mut u8) -> ! {
         loop {
             let handed = core::mem::replace(&mut (*w).handed, core::ptr::null_mut());
             if !handed.is_null() {
+                if !may_run(w, handed) {
+                    settle::pass(w, handed);
+                    continue;
+                }
                 take_context(&raw mut (*handed).context);
                 run(w, &raw mut (*w).scheduler, handed);
                 continue;
@@ -171,16 +182,31 @@ pub unsafe extern "C" fn sched_loop_entry(w: *mut u8) -> ! {
                 wait_for_processor(w);
                 continue;
             }
+            if !(*w).only.is_null() {
+                settle::pass(w, core::ptr::null_mut());
+                continue;
+            }
             let p = &*(*w).processor;
             let idle = || {
                 p.lately.forget();
                 RT.idle(p)
             };
             let Some(t) = pick(p).or_else(idle) else { continue };
+            if !may_run(w, t) {
+                settle::pass(w, t);
+                continue;
+            }
             take_context(&raw mut (*t).context);
             run(w, &raw mut (*w).scheduler, t);
         }
     }
+}
+
+/// Whether `t` may run on worker `w`, the caller's.
+#[inline(always)]
+unsafe fn may_run(w: *mut Worker, t: *mut Thread) -> bool {
+    // SAFETY: our own record; a control block. Who took `t` out of its queue sees what it wrote before it was put there.
+    unsafe { (*t).home.load(Ordering::Relaxed) == (*w).only }
 }
 
 /// The next thread to run without searching elsewhere.
@@ -348,9 +374,11 @@ unsafe fn leave_for(next: Option<*mut Thread>) {
                     p.tick.store(p.tick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
                 }
             }
-            Some(next) if try_take_context(&raw mut (*next).context) => run(w, &raw mut (*t).context, next),
-            // `next` is still on its way off another worker, which may have picked `t` and be waiting for us in turn. So we
-            // wait for it with `t`'s stack left: nobody waits for a scheduler's context.
+            Some(next) if may_run(w, next) && try_take_context(&raw mut (*next).context) => {
+                run(w, &raw mut (*t).context, next);
+            }
+            // It is another worker's, or `next` is still on its way off another worker, which may have picked `t` and be
+            // waiting for us in turn. So we wait for it with `t`'s stack left: nobody waits for a scheduler's context.
             next => {
                 (*w).handed = next.unwrap_or(core::ptr::null_mut());
                 (*w).current = core::ptr::null_mut();
@@ -710,15 +738,14 @@ unsafe fn inject_extended(t: *mut Thread) {
 unsafe fn wait_for_processor(w: *mut Worker) {
     // SAFETY: our own record; the list is behind its lock.
     unsafe {
-        {
-            let mut spares = RT.spares.lock();
-            (*w).next = *spares;
-            *spares = w;
+        if (*w).only.is_null() {
+            list_spare(w);
         }
         loop {
             let p = (*w).given.swap(core::ptr::null_mut(), Ordering::Acquire); // Acquire: pairs: worker.given
             if !p.is_null() {
                 (*w).processor = p;
+                (*w).handed = core::mem::replace(&mut (*w).given_thread, core::ptr::null_mut());
                 return;
             }
             // Asleep: the signal handler routes what comes, with no lock held here. What came before is seen to below.
@@ -741,16 +768,12 @@ unsafe fn wait_for_processor(w: *mut Worker) {
 /// # Safety
 /// Signals are blocked: called by the monitor, or by the holder itself once it has entered the kernel.
 pub(super) unsafe fn hand_off(p: &Processor) -> bool {
-    let spare = {
-        let mut spares = RT.spares.lock();
-        let w = *spares;
-        if !w.is_null() {
-            // SAFETY: listed workers are ours.
-            *spares = unsafe { (*w).next };
-        }
-        w
-    };
+    let spare = take_spare();
     if spare.is_null() {
+        // A kernel thread inherits what is its maker's alone.
+        if settle::is_settled() {
+            return false;
+        }
         if RT.workers.load(Ordering::Relaxed) >= RT.worker_cap.load(Ordering::Relaxed) {
             return false;
         }
@@ -768,17 +791,49 @@ pub(super) unsafe fn hand_off(p: &Processor) -> bool {
     // SAFETY: a spare worker waits for this; until it is given a processor only we know it.
     unsafe {
         if p.holder.take().is_none() {
-            let mut spares = RT.spares.lock();
-            (*spare).next = *spares;
-            *spares = spare;
+            list_spare(spare);
             return false;
         }
         p.counters.hand_offs.add(1);
-        p.worker.store(spare, Ordering::Relaxed);
-        // Release: all about the processor happens before its new holder. pairs: worker.given
-        (*spare).given.store(core::ptr::from_ref(p).cast_mut(), Ordering::Release);
-        (*spare).wake.store(1, Ordering::Relaxed);
-        sys!(l::__NR_futex, (*spare).wake.as_ptr(), l::FUTEX_WAKE | l::FUTEX_PRIVATE_FLAG, 1, 0, 0, 0);
+        give(spare, p, core::ptr::null_mut());
     }
     true
+}
+
+/// Adds a worker without a processor to the list of those that take any.
+///
+/// # Safety
+/// It is not listed, and has none.
+unsafe fn list_spare(w: *mut Worker) {
+    let mut spares = RT.spares.lock();
+    // SAFETY: the caller's.
+    unsafe { (*w).next = *spares };
+    *spares = w;
+}
+
+/// A worker without a processor, which is the caller's to give one; null: there is none.
+fn take_spare() -> *mut Worker {
+    let mut spares = RT.spares.lock();
+    let w = *spares;
+    if !w.is_null() {
+        // SAFETY: listed workers are ours.
+        *spares = unsafe { (*w).next };
+    }
+    w
+}
+
+/// Gives a processor to a worker, which is to run `t` first if that is not null.
+///
+/// # Safety
+/// The processor is the caller's to give; nobody else gives one to that worker.
+unsafe fn give(to: *mut Worker, p: &Processor, t: *mut Thread) {
+    // SAFETY: the caller's. The worker reads the thread after it has found the processor.
+    unsafe {
+        p.worker.store(to, Ordering::Relaxed);
+        (*to).given_thread = t;
+        // Release: all about the processor happens before its new holder. pairs: worker.given
+        (*to).given.store(core::ptr::from_ref(p).cast_mut(), Ordering::Release);
+        (*to).wake.store(1, Ordering::Relaxed);
+        sys!(l::__NR_futex, (*to).wake.as_ptr(), l::FUTEX_WAKE | l::FUTEX_PRIVATE_FLAG, 1, 0, 0, 0);
+    }
 }
