@@ -260,6 +260,122 @@ fn names_of_one_letter_are_not_taken_for_types() {
     assert_eq!((&thread["start"], &thread["accesses"][0]["function"]), (&"f".into(), &"f".into()), "{found:#?}");
 }
 
+/// Two threads that run `one` and `two`, in C; the program's report.
+fn two_threads(place: &Place, compiler: &[&str], code: &str) -> Vec<Value> {
+    let main = "#include <pthread.h>\n\
+        #include <stdlib.h>\n\
+        static void *one(void *), *two(void *);\n\
+        static void set_up(void);\n\
+        int main(void) {\n\
+            pthread_t a, b; set_up(); pthread_create(&a, 0, one, 0); pthread_create(&b, 0, two, 0);\n\
+            pthread_join(a, 0); pthread_join(b, 0); return 0;\n\
+        }\n";
+    let code = place.file("threads.c", format!("{main}{code}").as_bytes(), 0o644);
+    let program = build(place, &[compiler, &["-g", text(&code), "-pthread"]].concat(), "threads");
+    lines(place, &program, &[], &[])
+}
+
+/// The writer sets the flag once, at the end: that it uses these bytes too once kept the line from being reported.
+#[test]
+fn a_flag_that_one_polls_beside_what_the_other_counts() {
+    if !has_tool("gcc") {
+        return skipped("sharing", "no gcc");
+    }
+    let found = two_threads(
+        &Place::new(),
+        &["gcc", "-O1"],
+        "static struct { long count; int stop; } state __attribute__((aligned(64)));\n\
+         static void set_up(void) {}\n\
+         static void *one(void *p) {\n\
+            for (long i = 0; i < 400000; i++) *(volatile long *)&state.count += 1;\n\
+            __atomic_store_n(&state.stop, 1, __ATOMIC_RELAXED); return p;\n\
+         }\n\
+         static void *two(void *p) { while (!__atomic_load_n(&state.stop, __ATOMIC_RELAXED)); return p; }\n",
+    );
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert_eq!((&found[0]["variable"]["name"], &found[0]["fix"]), (&"state".into(), &"pad".into()), "{found:#?}");
+}
+
+/// A result that is stored once made each thread's part too large for a local variable, and was listed like all else.
+#[test]
+fn what_a_thread_does_once_does_not_count() {
+    if !has_tool("gcc") {
+        return skipped("sharing", "no gcc");
+    }
+    let found = two_threads(
+        &Place::new(),
+        &["gcc", "-O1"],
+        "static struct part { long count, result; } *parts;\n\
+         static void set_up(void) { parts = aligned_alloc(64, 64); parts[0].count = parts[1].count = 0; }\n\
+         static void *run(struct part *p) {\n\
+            for (long i = 0; i < 400000; i++) *(volatile long *)&p->count += 1;\n\
+            p->result = p->count; return p;\n\
+         }\n\
+         static void *one(void *p) { (void)p; return run(parts); }\n\
+         static void *two(void *p) { (void)p; return run(parts + 1); }\n",
+    );
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert_eq!(found[0]["fix"], "localise", "{found:#?}");
+    for thread in found[0]["threads"].as_array().unwrap() {
+        assert_eq!(thread["offsets"][0][1], 8, "{found:#?}");
+    }
+}
+
+/// A line at the border of two threads' parts was reported, though it was one of hundreds.
+#[test]
+fn the_border_of_two_parts_of_an_array_is_not_worth_a_report() {
+    if !has_tool("gcc") {
+        return skipped("sharing", "no gcc");
+    }
+    let found = two_threads(
+        &Place::new(),
+        &["gcc", "-O1"],
+        "static volatile long all[40000] __attribute__((aligned(64)));\n\
+         static void set_up(void) {}\n\
+         static void *run(long from) {\n\
+            for (int round = 0; round < 60; round++) for (long i = from; i < from + 19996; i++) all[i] += i;\n\
+            return 0;\n\
+         }\n\
+         static void *one(void *p) { (void)p; return run(0); }\n\
+         static void *two(void *p) { (void)p; return run(19996); }\n",
+    );
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// clang splits variables that only one file knows, and makes a variable of what is allocated once: the report then named
+/// `queue.1` and `queue.body`, declared nowhere, and recommended the padding that was there.
+#[test]
+fn variables_that_clang_has_taken_apart_keep_their_names() {
+    if !has_tool("clang") {
+        return skipped("sharing", "no clang");
+    }
+    let code = |queue: &str, set_up: &str| {
+        format!(
+            "static struct queue {{ long head; char pad[128]; long tail; }} {queue};\n\
+             static void set_up(void) {{ {set_up} }}\n\
+             static void *one(void *p) {{ for (long i = 0; i < 400000; i++) *(volatile long *)&HEAD += 1; return p; }}\n\
+             static void *two(void *p) {{ for (long i = 0; i < 400000; i++) *(volatile long *)&TAIL += 1; return p; }}\n"
+        )
+    };
+    let place = Place::new();
+    for (options, queue, set_up) in [
+        (["-DHEAD=queue.head", "-DTAIL=queue.tail"], "queue", ""),
+        (["-DHEAD=queue->head", "-DTAIL=queue->tail"], "*queue", "queue = malloc(sizeof *queue);"),
+    ] {
+        let found = two_threads(&place, &[&["clang", "-O1"][..], &options].concat(), &code(queue, set_up));
+        for line in &found {
+            assert_eq!(line["variable"]["name"], "queue", "{found:#?}");
+            assert_eq!(line["variable"]["declared"]["line"], 8, "{found:#?}");
+        }
+        // Whether they are taken apart is the compiler's to decide.
+        if let (Some(line), "queue") = (found.first(), queue) {
+            let parts = [&line["variable"]["part"], &line["others"][0]["part"]].map(Value::as_u64);
+            assert!(parts.contains(&Some(0)) && parts.contains(&Some(136)), "{found:#?}");
+            assert!(line["advice"].as_str().unwrap().contains("padding between them is gone"), "{found:#?}");
+        }
+    }
+}
+
 /// What users write: a vector of counters, small objects one after the other, locks with what they protect, atomics side by side.
 #[test]
 fn counters_in_containers_blocks_and_beside_locks() {

@@ -155,7 +155,11 @@ fn settle(thread: &'static Thread) {
 extern "C" fn end(thread: *mut c_void) {
     set_own_word(UNWATCHED);
     // SAFETY: `settle` left an entry of RUNNING.
-    release(unsafe { &*thread.cast::<Thread>() });
+    let thread = unsafe { &*thread.cast::<Thread>() };
+    if let Some(shadow) = shadow() {
+        shadow.word(header::ACCESSES).fetch_add(thread.since_pause() as u64, Relaxed);
+    }
+    release(thread);
 }
 
 /// What `pthread_create` starts: takes the entry, then is the start function. No frame of ours stays, because

@@ -34,6 +34,8 @@ pub mod header {
     pub const THRESHOLD: usize = 9;
     /// Child processes that the program made by `fork` and that are not watched.
     pub const FORKS: usize = 10;
+    /// Accesses of all threads, to whatever memory; those since a running thread's last pause are missing.
+    pub const ACCESSES: usize = 11;
 }
 /// Words of the header in all.
 pub const HEADER_WORDS: usize = 512;

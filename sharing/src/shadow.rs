@@ -139,7 +139,9 @@ impl Shadow {
     /// An access at which the thread pauses.
     #[cold]
     fn pause(&self, me: &Thread, address: usize, size: usize, caller: usize, flags: u32) -> After {
-        let next = me.pause.load(Relaxed).saturating_mul(2).max(FIRST_PAUSE);
+        let last = me.pause.load(Relaxed);
+        self.word(header::ACCESSES).fetch_add(last.max(FIRST_PAUSE) as u64, Relaxed);
+        let next = last.saturating_mul(2).max(FIRST_PAUSE);
         me.pause.store(next, Relaxed);
         me.until_pause.store(next, Relaxed);
         self.access(me, address, size, caller, flags);

@@ -73,6 +73,11 @@ impl Thread {
         self.serial.store(serial + 1, Relaxed);
     }
 
+    /// Accesses since the last pause, or since the thread's begin.
+    pub fn since_pause(&self) -> usize {
+        self.pause.load(Relaxed).max(FIRST_PAUSE).saturating_sub(self.until_pause.load(Relaxed))
+    }
+
     /// A function begins: `caller` is where it returns to, `sp` its stack pointer. Frames below `sp` were left by
     /// `longjmp`.
     pub fn enter(&self, caller: usize, sp: usize) {

@@ -10,9 +10,12 @@ use std::path::PathBuf;
 
 use heddle_sharing::layout::{
     self, LINE, MAX_MODULES, MAX_RECORDS, MAX_THREADS, MODULE_WORDS, MODULES_AT, RECORD_WORDS, RECORDS_AT, SITE_PCS,
-    SITE_WORDS, SITES_AT, SLOT_WORDS, THREAD_WORDS, THREADS_AT, header, record, slot,
+    SITE_WORDS, SITES_AT, SLOT_WORDS, THREAD_WORDS, THREADS_AT, WRITE, header, record, slot,
 };
 
+/// What a thread does from a place less often than this share (one of so many) of all that it does to the line tells
+/// nothing about the line: a result stored at the end, a flag set once, a node linked in.
+const RARE: u64 = 100;
 /// A thread takes part if it caused at least this share (one of so many) of a line's ownership changes.
 const SHARE: u64 = 100;
 /// Lines with fewer changes than this per second of CPU time cost next to nothing.
@@ -32,6 +35,8 @@ pub struct Findings {
     pub forks: u64,
     /// Threads in all.
     pub threads: u64,
+    /// Accesses of all threads to whatever memory, at least.
+    pub accesses: u64,
     /// What was loaded.
     pub modules: Vec<Module>,
     /// The falsely shared lines, the busiest first.
@@ -66,6 +71,15 @@ pub struct Line {
     pub stack: Option<u64>,
     /// The threads that take part.
     pub users: Vec<User>,
+}
+
+impl Line {
+    /// How often it could change hands at most: each time, somebody other than its busiest user uses it.
+    pub fn chances(&self) -> u64 {
+        let accesses = |user: &User| user.reads + user.writes;
+        let all: u64 = self.users.iter().map(accesses).sum();
+        all - self.users.iter().map(accesses).max().unwrap_or(0)
+    }
 }
 
 /// A block of allocated memory.
@@ -107,6 +121,23 @@ impl User {
     pub fn used(&self) -> u64 {
         self.read | self.written
     }
+
+    /// Forgets what it does rarely, and the bytes that it uses only so.
+    fn forget_rare(&mut self) {
+        let all = self.reads + self.writes;
+        let rare = |place: &Place| place.count * RARE < all;
+        // There is room for few places: what is not listed may not be rare.
+        let listed: u64 = self.places.iter().map(|place| place.count).sum();
+        if all.saturating_sub(listed) * RARE >= all {
+            return;
+        }
+        let bytes = |places: &[Place], writes: bool| {
+            let places = places.iter().filter(|place| (place.flags & WRITE != 0) == writes);
+            places.fold(0, |bytes, place| bytes | place.bytes())
+        };
+        self.places.retain(|place| !rare(place));
+        (self.read, self.written) = (bytes(&self.places, false), bytes(&self.places, true));
+    }
 }
 
 /// Where a thread used a line.
@@ -124,6 +155,13 @@ pub struct Place {
     pub size: usize,
     /// How often.
     pub count: u64,
+}
+
+impl Place {
+    /// One bit for each byte.
+    fn bytes(&self) -> u64 {
+        (u64::MAX >> LINE.saturating_sub(self.size).min(LINE - 1)) << self.offset
+    }
 }
 
 /// Reads words of the file.
@@ -227,6 +265,7 @@ impl Findings {
             missed_threads: head[header::MISSED_THREADS],
             forks: head[header::FORKS],
             threads: head[header::THREADS],
+            accesses: head[header::ACCESSES],
             modules: modules.chunks_exact(MODULE_WORDS).map(Words::module).collect(),
             lines,
         })
@@ -244,6 +283,7 @@ fn falsely_shared(mut line: Line, threshold: u64) -> Option<Line> {
     if u128::from(line.lasted) * u128::from(SLOWEST) > u128::from(changes) * 1_000_000_000 {
         return None;
     }
+    line.users.iter_mut().for_each(User::forget_rare);
     line.users.retain(|user| user.changes * SHARE >= changes && user.changes != 0);
     let apart = |a: &User, b: &User| a.written & !b.used() != 0 && b.used() & !a.written != 0;
     let users = &line.users;
@@ -278,6 +318,15 @@ mod tests {
     fn a_reader_beside_a_writer_is_enough() {
         let users = vec![user(1, 0xff, 0, 500), user(2, 0, 0xff00, 500)];
         assert!(falsely_shared(line(1000, 0, users), 100).is_some());
+    }
+
+    /// Nodes of a list, two in a line, that all use under a lock: one thread has linked them.
+    #[test]
+    fn what_was_done_once_does_not_set_threads_apart() {
+        let place = |flags, offset, count| Place { caller: 1, outer: 0, flags, offset, size: 8, count };
+        let mut users = vec![user(1, 0xff_ff00_00ff, 0xff_ff00_00ff, 500), user(2, 0xff, 0xff, 500)];
+        users[0].places = vec![place(0, 0, 500), place(WRITE, 0, 499), place(WRITE, 24, 1)];
+        assert!(falsely_shared(line(600, 400, users), 100).is_none());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The report: what each falsely shared line is, who uses it, and how to mend it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -14,6 +14,10 @@ use crate::sharing::symbols::{Source, Symbols, Variable};
 const RESULT: u32 = 16;
 /// The same for a block that was allocated.
 const HEAP_RESULT: u32 = 8;
+
+/// An object counts if this share (one of so many) of all the program's accesses could take one of its lines away from
+/// another thread. The line at the border of two threads' parts of a large array does not.
+const SELDOM: u64 = 1000;
 
 /// What the line is part of.
 enum Place {
@@ -77,10 +81,15 @@ pub struct Described<'a> {
     advice: String,
 }
 
-/// Gives everything its name, and says how to mend it.
+/// Gives everything its name, and says how to mend it. What costs next to nothing is left out.
 pub fn describe(findings: &Findings) -> Vec<Described<'_>> {
     let symbols = Symbols::new(&findings.modules);
     let keys: Vec<u64> = findings.lines.iter().map(|line| object(line, &symbols)).collect();
+    // How often an object's lines could change hands at most.
+    let mut chances: HashMap<u64, u64> = HashMap::new();
+    for (line, key) in findings.lines.iter().zip(&keys) {
+        *chances.entry(*key).or_default() += line.chances();
+    }
     // How many bytes each thread uses of an object, in all its lines.
     let mut used: HashMap<(u64, u64), u32> = HashMap::new();
     for (line, key) in findings.lines.iter().zip(&keys) {
@@ -89,7 +98,9 @@ pub fn describe(findings: &Findings) -> Vec<Described<'_>> {
         }
     }
     let most = |key: &u64| used.iter().filter(|(entry, _)| entry.0 == *key).map(|(_, &bytes)| bytes).max().unwrap_or(0);
-    findings.lines.iter().zip(&keys).map(|(line, key)| described(line, most(key), &symbols)).collect()
+    let costly = |key: &u64| chances[key].saturating_mul(SELDOM) >= findings.accesses;
+    let lines = findings.lines.iter().zip(&keys).filter(|(_, key)| costly(key));
+    lines.map(|(line, key)| described(line, most(key), &symbols)).collect()
 }
 
 /// What tells the line's object from others: its address.
@@ -142,8 +153,8 @@ fn described<'a>(line: &'a Line, most: u32, symbols: &Symbols<'_>) -> Described<
         let start = (user.start != 0).then(|| symbols.name(user.start));
         NamedUser { user, start, created: symbols.source(&user.created), accesses: accesses(user, symbols) }
     });
-    let users = users.collect();
-    let fix = choose(line, &place, most);
+    let users: Vec<NamedUser<'_>> = users.collect();
+    let fix = choose(&users, &place, most);
     let advice = advice(fix, &place);
     Described { line, place, users, fix, advice }
 }
@@ -175,12 +186,21 @@ fn accesses(user: &User, symbols: &Symbols<'_>) -> Vec<Access> {
 }
 
 /// How to mend the line: by who runs what on which data.
-fn choose(line: &Line, place: &Place, most: u32) -> Fix {
-    let places = || line.users.iter().flat_map(|user| user.places.iter().map(move |place| (user.thread, place)));
-    let alike = places().any(|(a, first)| places().any(|(b, second)| a != b && first.caller == second.caller));
+fn choose(users: &[NamedUser<'_>], place: &Place, most: u32) -> Fix {
+    let places =
+        || users.iter().flat_map(|named| named.user.places.iter().map(move |place| (named.user.thread, place)));
+    // The same code, or copies of it in two functions.
+    let same_code = places().any(|(a, first)| places().any(|(b, second)| a != b && first.caller == second.caller));
+    let sources = |named: &NamedUser<'_>| -> BTreeSet<(String, u64)> {
+        let sources = named.accesses.iter().filter_map(|access| access.source.as_ref());
+        sources.map(|source| (source.file.clone(), source.line)).collect()
+    };
+    let sources: Vec<_> = users.iter().map(sources).collect();
+    let same_source = sources.iter().enumerate().any(|(i, a)| !a.is_empty() && sources[..i].contains(a));
+    let alike = same_code || same_source;
     // Bytes that one writes and another uses pass something on.
     let meant = |a: &User, b: &User| a.thread != b.thread && a.written & b.used() != 0;
-    let meant = line.users.iter().any(|a| line.users.iter().any(|b| meant(a, b)));
+    let meant = users.iter().any(|a| users.iter().any(|b| meant(a.user, b.user)));
     let atomic = places().any(|(_, place)| place.flags & ATOMIC != 0);
     let heap = matches!(place, Place::Heap { .. });
     let result = most <= if heap { HEAP_RESULT } else { RESULT };
@@ -197,7 +217,8 @@ fn choose(line: &Line, place: &Place, most: u32) -> Fix {
 fn advice(fix: Fix, place: &Place) -> String {
     let what = match place {
         Place::Variables(variables) => {
-            let names: Vec<String> = variables.iter().map(|variable| format!("`{}`", variable.name)).collect();
+            let mut names: Vec<String> = variables.iter().map(|variable| format!("`{}`", variable.name)).collect();
+            names.dedup();
             names.join(" and ")
         }
         Place::Heap { blocks: 1, .. } => "the block".to_owned(),
@@ -205,7 +226,13 @@ fn advice(fix: Fix, place: &Place) -> String {
         Place::Stack { .. } => "the stack variables".to_owned(),
         Place::Unknown => "this memory".to_owned(),
     };
+    let split = matches!(place, Place::Variables(all) if all.iter().any(|variable| variable.part.is_some()));
     match fix {
+        Fix::Pad if split => format!(
+            "Align what each thread uses of {what} to 64 bytes, or to 128 where lines are fetched in pairs (alignas(128), \
+             __attribute__((aligned(128)))). The compiler has split {what} into parts: padding between them is gone, \
+             alignment stays."
+        ),
         Fix::Pad => format!(
             "Give what each thread uses of {what} a line of its own: align it to 64 bytes, or to 128 where lines are \
              fetched in pairs (alignas(128), __attribute__((aligned(128))))."
@@ -278,6 +305,7 @@ impl Described<'_> {
                         ("size", Json::Number(variable.size)),
                         ("offset", Json::Number(self.line.address.saturating_sub(variable.address))),
                         ("declared", declared.unwrap_or(Json::Null)),
+                        ("part", variable.part.map_or(Json::Null, Json::Number)),
                     ])
                 };
                 members.push(("kind", Json::Text("variable".to_owned())));
@@ -348,7 +376,8 @@ impl Described<'_> {
                     let offset = line.address.checked_sub(variable.address).filter(|&offset| offset != 0);
                     let offset = offset.map(|offset| format!(" + {offset}")).unwrap_or_default();
                     let declared = variable.declared.as_ref().map(|(file, line)| format!(", {file}:{line}"));
-                    format!("variable `{}`{offset}{}", variable.name, declared.unwrap_or_default())
+                    let part = variable.part.map(|at| format!(", the part from byte {at} on")).unwrap_or_default();
+                    format!("variable `{}`{part}{offset}{}", variable.name, declared.unwrap_or_default())
                 });
                 named.collect::<Vec<_>>().join("; ")
             }

@@ -7,7 +7,8 @@ use std::fs;
 use std::path::Path;
 
 use addr2line::gimli::{
-    AttributeValue, DebuggingInformationEntry, Dwarf, EndianSlice, LittleEndian, Operation, Unit, constants,
+    AttributeValue, DebuggingInformationEntry, DwAt, Dwarf, EndianSlice, Expression, LittleEndian, Operation, Unit,
+    constants,
 };
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSection, ObjectSymbol, SymbolKind};
@@ -38,6 +39,8 @@ pub struct Variable {
     pub size: u64,
     /// Where it is declared.
     pub declared: Option<(String, u64)>,
+    /// The compiler has split the variable: this is the part that begins at this offset.
+    pub part: Option<u64>,
 }
 
 /// The program's modules.
@@ -50,6 +53,8 @@ struct Image {
     lines: Option<addr2line::Context<Slice>>,
     /// Variables by address.
     variables: BTreeMap<u64, Variable>,
+    /// Variables that the compiler has made of allocated memory: the pointer's name, and the address.
+    bodies: Vec<(String, u64)>,
     /// Functions by address: end and name.
     functions: BTreeMap<u64, (u64, String)>,
 }
@@ -132,7 +137,8 @@ impl Image {
         // Kept to the end of this process, which is near.
         let data: &'static [u8] = fs::read(path).ok()?.leak();
         let elf = ElfFile64::<Endianness, _>::parse(data).ok()?;
-        let mut image = Self { lines: None, variables: BTreeMap::new(), functions: BTreeMap::new() };
+        let mut image =
+            Self { lines: None, variables: BTreeMap::new(), bodies: Vec::new(), functions: BTreeMap::new() };
         for symbol in elf.symbols().chain(elf.dynamic_symbols()) {
             let (Ok(name), address, size) = (symbol.name(), symbol.address(), symbol.size()) else { continue };
             if symbol.is_undefined() || size == 0 {
@@ -141,7 +147,16 @@ impl Image {
             match symbol.kind() {
                 SymbolKind::Data => {
                     let name = demangled(name);
-                    image.variables.entry(address).or_insert(Variable { name, address, size, declared: None });
+                    if let Some((pointer, _)) = name.split_once(".body") {
+                        image.bodies.push((pointer.to_owned(), address));
+                    }
+                    image.variables.entry(address).or_insert(Variable {
+                        name,
+                        address,
+                        size,
+                        declared: None,
+                        part: None,
+                    });
                 }
                 SymbolKind::Text => {
                     image.functions.entry(address).or_insert((address + size, name.to_owned()));
@@ -186,42 +201,85 @@ impl Image {
         unit: &Unit<Slice>,
         entry: &DebuggingInformationEntry<Slice>,
     ) -> Option<()> {
-        let AttributeValue::Exprloc(location) = entry.attr_value(constants::DW_AT_location)? else { return None };
-        let address = match location.operations(unit.encoding()).next().ok()?? {
-            Operation::Address { address } => address,
-            Operation::AddressIndex { index } => dwarf.address(unit, index).ok()?,
-            _ => return None,
+        let parts = match entry.attr_value(constants::DW_AT_location) {
+            Some(AttributeValue::Exprloc(location)) => parts(dwarf, unit, location)?,
+            _ => Vec::new(),
         };
-        let variable = self.variables.get_mut(&address)?;
         // A member of a class or namespace refers to its declaration.
         let declaration = match entry.attr_value(constants::DW_AT_specification) {
             Some(AttributeValue::UnitRef(at)) => unit.entry(at).ok(),
             _ => None,
         };
         let attribute = |name| entry.attr_value(name).or_else(|| declaration.as_ref()?.attr_value(name));
-        if declaration.is_none() {
-            // The symbol of a function's static variable has a number at its end. (A member's symbol says more than its
-            // name.)
-            let name = dwarf.attr_string(unit, attribute(constants::DW_AT_name)?).ok()?;
-            let name = name.to_string_lossy().into_owned();
-            if variable.name.strip_prefix(&*name).is_some_and(|rest| rest.starts_with('.')) {
-                variable.name = name;
+        // A member's symbol says more than its name.
+        let name = match declaration {
+            Some(_) => None,
+            None => {
+                Some(dwarf.attr_string(unit, attribute(constants::DW_AT_name)?).ok()?.to_string_lossy().into_owned())
             }
+        };
+        let mut symbols: Vec<u64> = parts.iter().map(|&(address, _)| address).collect();
+        if let (true, Some(name)) = (parts.is_empty(), &name) {
+            // A pointer to memory that the program allocates once: clang makes that memory a variable, and the pointer
+            // goes.
+            symbols.extend(self.bodies.iter().filter(|(pointer, _)| pointer == name).map(|(_, address)| address));
         }
-        let line = attribute(constants::DW_AT_decl_line)?.udata_value()?;
-        let AttributeValue::FileIndex(index) = attribute(constants::DW_AT_decl_file)? else { return None };
-        let header = unit.line_program.as_ref()?.header();
-        let file = header.file(index)?;
-        let name = |value| Some(dwarf.attr_string(unit, value).ok()?.to_string_lossy().into_owned());
-        let mut path = std::path::PathBuf::new();
-        if let Some(folder) = unit.comp_dir {
-            path.push(folder.to_string_lossy().as_ref());
+        if symbols.is_empty() {
+            return None;
         }
-        if let Some(folder) = file.directory(header).and_then(name) {
-            path.push(folder);
+        let declared = declared(dwarf, unit, attribute);
+        for (i, address) in symbols.iter().enumerate() {
+            let Some(variable) = self.variables.get_mut(address) else { continue };
+            // The symbol of a function's static variable, and of a part, has a number at its end.
+            let known = name.as_ref().filter(|name| variable.name.starts_with(&format!("{name}.")));
+            if let Some(known) = known {
+                variable.name.clone_from(known);
+            }
+            variable.part = parts.get(i).and_then(|&(_, part)| part);
+            variable.declared.clone_from(&declared);
         }
-        path.push(name(file.path_name())?);
-        variable.declared = Some((path.to_string_lossy().into_owned(), line));
         Some(())
     }
+}
+
+/// Where the variable with this location lies: its address, or the parts that the compiler has split it into, each with its
+/// offset in the variable. `None` if any of it has no fixed address.
+fn parts(dwarf: &Dwarf<Slice>, unit: &Unit<Slice>, location: Expression<Slice>) -> Option<Vec<(u64, Option<u64>)>> {
+    let mut operations = location.operations(unit.encoding());
+    let (mut found, mut pending, mut offset) = (Vec::new(), None, 0);
+    while let Some(operation) = operations.next().ok()? {
+        match operation {
+            Operation::Address { address } => pending = Some(address),
+            Operation::AddressIndex { index } => pending = Some(dwarf.address(unit, index).ok()?),
+            Operation::Piece { size_in_bits, .. } => {
+                found.extend(pending.take().map(|address| (address, Some(offset))));
+                offset += size_in_bits / 8;
+            }
+            _ => return None,
+        }
+    }
+    found.extend(pending.map(|address| (address, None)));
+    Some(found)
+}
+
+/// Where a variable with these attributes is declared: file and line.
+fn declared(
+    dwarf: &Dwarf<Slice>,
+    unit: &Unit<Slice>,
+    attribute: impl Fn(DwAt) -> Option<AttributeValue<Slice>>,
+) -> Option<(String, u64)> {
+    let line = attribute(constants::DW_AT_decl_line)?.udata_value()?;
+    let AttributeValue::FileIndex(index) = attribute(constants::DW_AT_decl_file)? else { return None };
+    let header = unit.line_program.as_ref()?.header();
+    let file = header.file(index)?;
+    let name = |value| Some(dwarf.attr_string(unit, value).ok()?.to_string_lossy().into_owned());
+    let mut path = std::path::PathBuf::new();
+    if let Some(folder) = unit.comp_dir {
+        path.push(folder.to_string_lossy().as_ref());
+    }
+    if let Some(folder) = file.directory(header).and_then(name) {
+        path.push(folder);
+    }
+    path.push(name(file.path_name())?);
+    Some((path.to_string_lossy().into_owned(), line))
 }
