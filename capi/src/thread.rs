@@ -90,7 +90,7 @@ fn create(
 ) -> Result<u64, Refusal> {
     let mut builder = Builder::new();
     if let Some(name) = name {
-        builder = builder.name(name.to_string_lossy());
+        builder = builder.name(name.to_string_lossy().into_owned());
     }
     if asked.stack_size != 0 {
         builder = builder.stack_size(asked.stack_size);

@@ -185,7 +185,7 @@ fn kernel_thread(id: u32) -> Option<ThreadInfo> {
 /// ```
 /// use heddle::{ThreadState, WaitsFor};
 ///
-/// let sleeper = heddle::Builder::new().name("sleeper").spawn(heddle::park)?;
+/// let sleeper = heddle::Builder::new().name("sleeper".into()).spawn(heddle::park)?;
 /// let asleep = || {
 ///     let threads = heddle::threads();
 ///     let state = threads.iter().find(|t| t.name == "sleeper").map(|t| t.state);

@@ -129,7 +129,11 @@ impl fmt::Display for StartError {
             Self::Stack(n) => write!(f, "a stack of {n} bytes: it must be at least {LEAST_STACK}"),
             Self::Processes(n) => write!(f, "{n} worker processes: it must be 1 to {}", crate::process::MOST),
             Self::Arena(n) => write!(f, "an arena of {n} bytes: it must be 1 MiB to 512 GiB"),
-            Self::Environment(name, value) => write!(f, "{name}={value}: not a value it may have"),
+            Self::Environment(name, value) => match *name {
+                "HEDDLE_MODE" => write!(f, "{name}={value}: it must be user, kernel or process"),
+                "HEDDLE_PROCESSES" => write!(f, "{name}={value}: it must be 1 to {}", crate::process::MOST),
+                _ => write!(f, "{name}={value}: it must be 1 to {MOST_WORKERS}"),
+            },
             Self::OtherThreads(n) => {
                 write!(f, "the process has {n} threads: start before it makes others, or run it under `heddle run`")
             }
@@ -183,15 +187,34 @@ fn process() -> &'static Process {
     if let Some(process) = PROCESS.get() {
         return process;
     }
-    let _ = start_processes(&Options::new());
+    let options = without_mistakes();
+    let _ = start_processes(&options);
     PROCESS.get_or_init(|| {
-        let options = Options::new();
         prepare(&options).or_else(|_| prepare(&options.mode(Mode::Kernel))).unwrap_or(Process {
             image: None,
             workers: 1,
             helper_stack: 8 << 20,
         })
     })
+}
+
+/// The options of a process that has not called `start`. Where the environment says what cannot be, there is nobody to give the
+/// error to: it says so on standard error, and goes on as if that variable were not set.
+fn without_mistakes() -> Options {
+    let mut options = Options::new();
+    while let Err(why) = check(&options) {
+        match why {
+            StartError::Environment("HEDDLE_WORKERS", _) => options = options.workers(usable()),
+            StartError::Environment("HEDDLE_MODE", _) => options = options.mode(Mode::User),
+            _ => break,
+        }
+        eprintln!("heddle: {why}; it is ignored");
+    }
+    options
+}
+
+fn usable() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Forks the worker processes if that is the mode: before anything is started, since each begins as a copy of this process
@@ -205,22 +228,23 @@ fn start_processes(options: &Options) -> Result<(), StartError> {
     if mode != Mode::Process {
         return Ok(());
     }
-    let usable = std::thread::available_parallelism().map_or(1, usize::from);
     let processes = match options.processes {
         Some(n) => n,
-        None => number("HEDDLE_PROCESSES")?.unwrap_or(usable),
+        None => number("HEDDLE_PROCESSES", crate::process::MOST)?.unwrap_or_else(usable),
     };
     if !(1..=crate::process::MOST).contains(&processes) {
         return Err(StartError::Processes(processes));
     }
     only_thread()?;
-    crate::process::launch(processes, (workers.unwrap_or(usable) / processes).max(1), options.slice_ms)
+    crate::process::launch(processes, (workers.unwrap_or_else(usable) / processes).max(1), options.slice_ms)
 }
 
-fn number(name: &'static str) -> Result<Option<usize>, StartError> {
-    match std::env::var(name) {
-        Ok(text) => text.parse().map(Some).map_err(|_| StartError::Environment(name, text)),
-        Err(_) => Ok(None),
+/// The number from 1 to `most` that a variable holds, if it is set.
+fn number(name: &'static str, most: usize) -> Result<Option<usize>, StartError> {
+    let Some(text) = std::env::var_os(name) else { return Ok(None) };
+    match text.to_str().and_then(|text| text.parse().ok()) {
+        Some(number) if (1..=most).contains(&number) => Ok(Some(number)),
+        _ => Err(StartError::Environment(name, text.to_string_lossy().into_owned())),
     }
 }
 
@@ -235,7 +259,7 @@ fn only_thread() -> Result<(), StartError> {
 fn check(options: &Options) -> Result<(Option<usize>, Mode), StartError> {
     let asked = match options.workers {
         Some(n) => Some(n),
-        None => number("HEDDLE_WORKERS")?,
+        None => number("HEDDLE_WORKERS", MOST_WORKERS)?,
     };
     if let Some(n) = asked
         && !(1..=MOST_WORKERS).contains(&n)
@@ -288,7 +312,6 @@ fn prepare(options: &Options) -> Result<Process, StartError> {
             return Err(StartError::Refused("the runtime is loaded and could not take over this process".to_string()));
         }
     }
-    let usable = || std::thread::available_parallelism().map_or(1, usize::from);
     if mode == Mode::Kernel {
         return Ok(Process { image: None, workers: asked.unwrap_or_else(usable), helper_stack });
     }

@@ -79,6 +79,15 @@ impl fmt::Display for SpawnError {
 
 impl std::error::Error for SpawnError {}
 
+impl From<SpawnError> for io::Error {
+    fn from(error: SpawnError) -> Self {
+        match error {
+            SpawnError::System(error) => error,
+            other => Self::new(io::ErrorKind::InvalidInput, other),
+        }
+    }
+}
+
 /// How much a thread is to be preferred: a nice value, -20 (most) to 19 (least).
 ///
 /// What it does depends on the mode:
@@ -127,7 +136,7 @@ impl Priority {
 /// A thread to be made.
 ///
 /// ```
-/// let thread = heddle::Builder::new().name("warp").stack_size(256 * 1024).spawn(|| 6 * 7)?;
+/// let thread = heddle::Builder::new().name("warp".into()).stack_size(256 * 1024).spawn(|| 6 * 7)?;
 /// assert_eq!(thread.join().unwrap(), 42);
 /// # Ok::<(), heddle::SpawnError>(())
 /// ```
@@ -146,9 +155,10 @@ impl Builder {
         Self { name: None, stack_size: None, mode: None, priority: None }
     }
 
-    /// Its name, which panics and debuggers show.
-    pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(name.into());
+    /// Its name, which panics and debuggers show. (A `String`, as for [`std::thread::Builder`], so that what was written for
+    /// that one, `"warp".into()` too, is understood.)
+    pub fn name(mut self, name: String) -> Self {
+        self.name = Some(name);
         self
     }
 

@@ -58,7 +58,7 @@ fn all(mode: &str, filter: &str) {
             exit(1);
         }
     };
-    heddle::Builder::new().mode(heddle::Mode::Kernel).name("watch").spawn(watch).expect("a watch");
+    heddle::Builder::new().mode(heddle::Mode::Kernel).name("watch".into()).spawn(watch).expect("a watch");
     for (name, test) in suite::ALL.iter().flat_map(|tests| tests.iter()).filter(|(name, _)| name.contains(filter)) {
         *RUNNING.lock().unwrap() = Some((name, Instant::now()));
         test();

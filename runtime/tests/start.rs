@@ -41,6 +41,32 @@ fn a_runtime_of_another_version_is_refused() {
     assert_eq!(heddle::spawn(heddle::current_mode).join().unwrap(), Mode::Kernel);
 }
 
+/// Without a `start` that could answer the error, a mistake in the environment once took the user threads and all workers but one
+/// away, and nothing was said.
+#[test]
+fn a_mistake_in_the_environment_is_told_and_ignored() {
+    const MISTAKEN: &str = "HEDDLE_TEST_MISTAKEN";
+    if env::var_os(MISTAKEN).is_some() {
+        let usable = std::thread::available_parallelism().expect("a number").get();
+        assert_eq!(heddle::workers(), usable);
+        return;
+    }
+    for (name, value, expected) in [
+        ("HEDDLE_WORKERS", "0", "HEDDLE_WORKERS=0: it must be 1 to 1024; it is ignored"),
+        ("HEDDLE_WORKERS", "many", "HEDDLE_WORKERS=many: it must be 1 to 1024; it is ignored"),
+        ("HEDDLE_MODE", "users", "HEDDLE_MODE=users: it must be user, kernel or process; it is ignored"),
+    ] {
+        let output = Command::new(env::current_exe().expect("our own path"))
+            .args(["--exact", "--nocapture", "a_mistake_in_the_environment_is_told_and_ignored"])
+            .envs([(MISTAKEN, "1"), (name, value)])
+            .output()
+            .expect("a child");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        assert_eq!(said.trim(), format!("heddle: {expected}"));
+    }
+}
+
 #[test]
 fn what_cannot_be_is_said_and_kernel_threads_do() {
     assert_eq!(heddle::start(Options::new().workers(0)), Err(StartError::Workers(0)));

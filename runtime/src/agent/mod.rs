@@ -240,7 +240,7 @@ impl Builder {
 
     /// Its thread's name.
     pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.thread = self.thread.name(name);
+        self.thread = self.thread.name(name.into());
         self
     }
 

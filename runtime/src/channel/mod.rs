@@ -143,6 +143,7 @@ impl<T, C: Kind<T>> Sender<T, C> {
     }
 
     /// Sends, waiting for room until the limit.
+    #[doc(alias("send_timeout", "send_deadline"))]
     pub fn send_until<'l>(&self, value: T, limit: impl Into<Limit<'l>>) -> Result<(), SendUntilError<T>> {
         self.try_send(value).or_else(|error| match error {
             TrySendError::Disconnected(value) => Err(SendUntilError::Disconnected(value)),
@@ -209,6 +210,7 @@ impl<T, C: Kind<T>> Receiver<T, C> {
     }
 
     /// Receives, waiting for a value until the limit.
+    #[doc(alias("recv_timeout", "recv_deadline"))]
     pub fn recv_until<'l>(&self, limit: impl Into<Limit<'l>>) -> Result<T, RecvUntilError> {
         self.try_recv().or_else(|error| match error {
             TryRecvError::Disconnected => Err(RecvUntilError::Disconnected),

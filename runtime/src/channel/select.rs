@@ -332,6 +332,12 @@ macro_rules! __select_arms {
     ([$($done:tt)+]) => {
         $crate::__select_arms!(@run (Some($crate::cancel::Limit::NEVER)) (unreachable!("it waits for ever")) $($done)*)
     };
+    ([$($done:tt)*] $($rest:tt)+) => {
+        compile_error!(
+            "select! takes `recv(receiver) -> pattern => expression`, `send(sender, value) -> pattern => expression`, and as \
+             the last one perhaps `after(limit) => expression` or `default => expression`, with commas between them"
+        )
+    };
     (@run ($most:expr) ($else:expr) $(($arm:ident, $new:expr, $pattern:pat, $body:expr))*) => {{
         $(let mut $arm = $new;)*
         $crate::channel::__select(&mut [$(&mut $arm as &mut dyn $crate::channel::Arm),*], $most);

@@ -447,6 +447,7 @@ mod with_threads {
         }
 
         /// Makes an object.
+        #[doc(alias("alloc", "get", "take", "insert"))]
         #[inline]
         pub fn make(&self, value: T) -> Pooled<T> {
             let mut local = LAST.get();

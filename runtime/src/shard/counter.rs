@@ -28,6 +28,7 @@ impl ShardedCounter {
     }
 
     /// Counts.
+    #[doc(alias("increment", "inc"))]
     #[inline]
     pub fn add(&self, n: u64) {
         self.parts.get_or_init(PerWorker::default).get().fetch_add(n, Ordering::Relaxed);
@@ -40,6 +41,7 @@ impl ShardedCounter {
     }
 
     /// The sum. What others count meanwhile may be in it or not; what happened before the call is.
+    #[doc(alias("load", "get", "value"))]
     pub fn sum(&self) -> u64 {
         let Some(parts) = self.parts.get() else { return 0 };
         parts.combine(0, |sum: u64, part| sum.wrapping_add(part.load(Ordering::Relaxed)))

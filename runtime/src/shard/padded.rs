@@ -80,6 +80,7 @@ pub struct PaddedSlice<T> {
 
 impl<T> PaddedSlice<T> {
     /// That many elements, made one after the other.
+    #[doc(alias("new"))]
     pub fn from_fn(len: usize, mut f: impl FnMut(usize) -> T) -> Self {
         (0..len).map(&mut f).collect()
     }

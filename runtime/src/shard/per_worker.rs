@@ -31,6 +31,7 @@ impl<T> PerWorker<T> {
     }
 
     /// The value of the place where the caller runs.
+    #[doc(alias("with", "local"))]
     #[inline]
     pub fn get(&self) -> &T {
         &self.slots[cpu() & (self.slots.len() - 1)]

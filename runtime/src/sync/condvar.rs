@@ -43,6 +43,7 @@ impl Condvar {
 
     /// As [`wait`](Self::wait), but until the limit at most. The mutex is taken again in any case, and waiting for it has no
     /// limit. Who is told of the limit has not used up a notification that another was to get.
+    #[doc(alias("wait_timeout", "wait_for"))]
     pub fn wait_until<'a, 'l, T: ?Sized>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -52,6 +53,7 @@ impl Condvar {
     }
 
     /// As [`wait_while`](Self::wait_while), but until the limit at most. `Ok`: the condition does not hold.
+    #[doc(alias("wait_timeout_while", "wait_while_for"))]
     pub fn wait_while_until<'a, 'l, T: ?Sized>(
         &self,
         mut guard: MutexGuard<'a, T>,

@@ -22,6 +22,7 @@ impl Event {
     }
 
     /// It has happened: all that wait go on, and so do those that come later.
+    #[doc(alias("signal", "notify"))]
     pub fn set(&self) {
         let word = &raw const self.word;
         // Release: what the caller did comes before whatever waits for it. pairs: event.word

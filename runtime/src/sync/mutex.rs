@@ -64,6 +64,7 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     /// Waits until nobody else holds it, or until the limit.
+    #[doc(alias("try_lock_for", "try_lock_until", "lock_timeout"))]
     pub fn lock_until<'l>(&self, limit: impl Into<Limit<'l>>) -> Result<MutexGuard<'_, T>, WaitError> {
         match self.try_lock() {
             Some(guard) => Ok(guard),

@@ -73,6 +73,7 @@ impl<T: ?Sized> RwLock<T> {
     }
 
     /// Waits until no writer holds it or waits for it, or until the limit.
+    #[doc(alias("try_read_for", "read_timeout"))]
     pub fn read_until<'l>(&self, limit: impl Into<Limit<'l>>) -> Result<RwLockReadGuard<'_, T>, WaitError> {
         self.read_within(|| limit.into())?;
         Ok(RwLockReadGuard { lock: self, not_send: PhantomData })
@@ -141,6 +142,7 @@ impl<T: ?Sized> RwLock<T> {
     }
 
     /// Waits until nobody else holds it, or until the limit.
+    #[doc(alias("try_write_for", "write_timeout"))]
     pub fn write_until<'l>(&self, limit: impl Into<Limit<'l>>) -> Result<RwLockWriteGuard<'_, T>, WaitError> {
         if let Some(guard) = self.try_write() {
             return Ok(guard);

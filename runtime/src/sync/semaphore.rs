@@ -47,6 +47,7 @@ impl Semaphore {
     }
 
     /// Waits for a permit and takes it, or until the limit.
+    #[doc(alias("acquire_timeout", "try_acquire_for"))]
     pub fn acquire_until<'l>(&self, limit: impl Into<Limit<'l>>) -> Result<(), WaitError> {
         if self.try_acquire() {
             return Ok(());
@@ -77,6 +78,7 @@ impl Semaphore {
     }
 
     /// Gives a permit back, or adds one.
+    #[doc(alias("add_permits", "post"))]
     pub fn release(&self) {
         self.release_many(1);
     }

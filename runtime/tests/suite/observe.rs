@@ -36,7 +36,8 @@ fn until(name: &str, mode: Mode, wanted: impl Fn(ThreadState) -> bool) {
 
 fn what_threads_wait_for() {
     for mode in kinds() {
-        let start = |name: &str, f: Box<dyn FnOnce() + Send>| Builder::new().mode(mode).name(name).spawn(f).unwrap();
+        let start =
+            |name: &str, f: Box<dyn FnOnce() + Send>| Builder::new().mode(mode).name(name.into()).spawn(f).unwrap();
         let is = |what: WaitsFor| move |state| state == ThreadState::Waiting(what);
 
         let (mut read, mut write) = std::io::pipe().unwrap();
@@ -120,7 +121,7 @@ fn names_and_ids() {
     // SAFETY: touches no memory.
     let gettid = || unsafe { libc::gettid() } as u32;
     for mode in kinds() {
-        let thread = Builder::new().mode(mode).name("a name").spawn(move || {
+        let thread = Builder::new().mode(mode).name("a name".into()).spawn(move || {
             let all = threads();
             let this: Vec<_> = all.iter().filter(|t| t.id == gettid()).collect();
             assert_eq!(this.len(), 1);

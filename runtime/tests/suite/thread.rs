@@ -11,6 +11,7 @@ use heddle::{Builder, Mode, Options, Priority, SpawnError, StartError, spawn};
 super::tests![
     result_and_panic,
     names_and_stacks,
+    builders_written_for_std,
     priorities,
     what_cannot_be,
     a_second_start,
@@ -35,8 +36,19 @@ fn result_and_panic() {
 
 fn names_and_stacks() {
     let thread =
-        Builder::new().name("warp").stack_size(64 * 1024).spawn(|| heddle::current().name().map(str::to_owned));
+        Builder::new().name("warp".into()).stack_size(64 * 1024).spawn(|| heddle::current().name().map(str::to_owned));
     assert_eq!(thread.unwrap().join().unwrap().unwrap(), "warp");
+}
+
+/// `"warp".into()` once was ambiguous, and `?` had no error to become.
+fn builders_written_for_std() {
+    fn named() -> std::io::Result<Option<String>> {
+        let name = || std::thread::current().name().map(str::to_owned);
+        Ok(Builder::new().name("warp".into()).stack_size(1 << 20).spawn(name)?.join().unwrap())
+    }
+    assert_eq!(named().unwrap().unwrap(), "warp");
+    let refused = std::io::Error::from(Builder::new().stack_size(1).spawn(|| ()).unwrap_err());
+    assert_eq!(refused.kind(), std::io::ErrorKind::InvalidInput);
 }
 
 fn nice() -> i32 {
@@ -67,7 +79,7 @@ fn priorities() {
 
 fn what_cannot_be() {
     assert!(matches!(Builder::new().stack_size(1000).spawn(|| ()), Err(SpawnError::Stack(1000))));
-    assert!(matches!(Builder::new().name("a\0b").spawn(|| ()), Err(SpawnError::Name(_))));
+    assert!(matches!(Builder::new().name("a\0b".into()).spawn(|| ()), Err(SpawnError::Name(_))));
     if heddle::mode() == Mode::Kernel {
         assert!(matches!(Builder::new().mode(Mode::User).spawn(|| ()), Err(SpawnError::NoUserThreads)));
     }
