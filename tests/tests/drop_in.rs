@@ -302,6 +302,17 @@ fn few_kernel_threads() {
     }
 }
 
+/// Threads that spun with `sched_yield` kept a processor from being idle, and so from taking the thread that they waited for
+/// from the queue of one where another computed.
+#[test]
+fn threads_that_yield_fetch_whom_they_wait_for() {
+    let Some(job) = helper("yields_for_others", &[]) else { return };
+    let job = job.env("HEDDLE_SLICE_MS", "10000");
+    for mode in under_heddle() {
+        assert_eq!(job.run(mode).assert_clean().out().trim(), "0 missed");
+    }
+}
+
 #[test]
 fn idle_threads_use_no_processor() {
     let Some(job) = helper("idle_cpu", &[]) else { return };

@@ -164,13 +164,17 @@ impl Runtime {
     /// Takes threads from another processor. A single queued thread is probably the partner of the thread that runs there
     /// and about to be run: it is left to its own worker for [`RIPE`] ticks. So is a warm one (see `judge_theft`), and those
     /// behind it. `Err(true)`: there is such a thread.
-    fn steal(&self, p: &Processor) -> Result<*mut crate::thread::Thread, bool> {
+    pub(super) fn steal(
+        &self,
+        p: &Processor,
+        from: impl Fn(&Processor) -> bool,
+    ) -> Result<*mut crate::thread::Thread, bool> {
         let others = self.processors();
         let start = (ticks() as usize) % others.len();
         let mut unripe = false;
         for i in 0..others.len() {
             let victim = &others[(start + i) % others.len()];
-            if core::ptr::eq(victim, p) || victim.queue.is_empty() && victim.fresh.is_empty() {
+            if core::ptr::eq(victim, p) || victim.queue.is_empty() && victim.fresh.is_empty() || !from(victim) {
                 continue;
             }
             let now = ticks();
@@ -237,7 +241,7 @@ impl Runtime {
         let mut turns = if s.never_poll.load(Ordering::Relaxed) { 1 } else { patience.max(CROWDED) };
         let (mut turn, mut away) = (0, false);
         while turn < turns {
-            let (found, unripe) = match self.take_injected(p).map_or_else(|| self.steal(p), Ok) {
+            let (found, unripe) = match self.take_injected(p).map_or_else(|| self.steal(p, |_| true), Ok) {
                 Ok(t) => (Some(t), false),
                 Err(unripe) => (None, unripe),
             };
@@ -319,7 +323,7 @@ impl Runtime {
         if !s.marks.fall_asleep(|| p.has_work() || self.any_runnable_twice()) {
             // The monitor may have counted us.
             self.monitor.worker_wakes();
-            let found = self.take_injected(p).or_else(|| self.steal(p).ok());
+            let found = self.take_injected(p).or_else(|| self.steal(p, |_| true).ok());
             // Who pushed while we had a mark relied on this look: what we leave is for a sleeper.
             if found.is_some() && self.any_runnable_twice() {
                 s.wake_if_needed(self, true);

@@ -72,6 +72,8 @@ pub struct Processor {
     pub last_look: AtomicU64,
     /// Of the thread that runs.
     turn: Turn,
+    /// Whether its threads do nothing but yield.
+    spin: Spin,
     /// Turns of polling before sleep that have paid off lately (see `idle`).
     pub patience: AtomicU32,
     /// The queue's `taken` when a searcher first left a single queued thread alone, and `arch::ticks` of then.
@@ -96,6 +98,19 @@ struct Turn {
     since: AtomicU64,
     /// How long it may last, in ticks.
     length: AtomicU64,
+}
+
+/// See `worker::look_beyond`.
+#[derive(Default)]
+struct Spin {
+    /// Yields since `tick` and `since`.
+    yields: AtomicU32,
+    /// The processor's `tick` then.
+    tick: AtomicU32,
+    /// `arch::ticks` then.
+    since: AtomicU64,
+    /// `arch::ticks` of the last time when it was so.
+    last: AtomicU64,
 }
 
 /// Threads linked by `next`, the latest first.
@@ -364,6 +379,7 @@ impl Runtime {
                     lately: Lately::default(),
                     last_look: AtomicU64::new(0),
                     turn: Turn::default(),
+                    spin: Spin::default(),
                     patience: AtomicU32::new(idle::PATIENCE_MAX / 2),
                     favoured: AtomicU32::new(0),
                     watched: AtomicU32::new(0),

@@ -504,6 +504,42 @@ unsafe fn leave_extended(t: *mut Thread, queue: bool) {
 
 const _: () = assert!(EXTENDED_SIZE == size_of::<Extended>());
 
+/// After so many yields it is looked what they led to.
+const YIELDS: u32 = 256;
+/// Yields that come faster than one in so many ticks, about 1 us, are those of threads that wait.
+const SPIN: u64 = 1 << 12;
+
+/// After [`YIELDS`] yields on `p`. If its threads do nothing but yield, they wait for others, who may be queued on another
+/// processor, behind a thread that computes, and nobody is idle who would come for them: some are taken from there.
+///
+/// # Safety
+/// Inside the core, on a worker that holds `p`.
+#[cold]
+#[inline(never)]
+unsafe fn look_beyond(p: &Processor) {
+    let spin = &p.spin;
+    let (tick, now) = (p.tick.load(Ordering::Relaxed), ticks());
+    // Each switch was a yield's.
+    let all = tick.wrapping_sub(spin.tick.load(Ordering::Relaxed)) <= YIELDS + 1;
+    let fast = now.wrapping_sub(spin.since.load(Ordering::Relaxed)) < u64::from(YIELDS) * SPIN;
+    spin.yields.store(0, Ordering::Relaxed);
+    spin.tick.store(tick, Ordering::Relaxed);
+    spin.since.store(now, Ordering::Relaxed);
+    spin.last.store(if all && fast { now } else { 0 }, Ordering::Relaxed);
+    if all
+        && fast
+        && let Ok(found) = RT.steal(p, |victim| !spun(victim))
+    {
+        // SAFETY: runnable, and in no queue.
+        unsafe { RT.enqueue(p, found) };
+    }
+}
+
+/// Whether the threads of `p` did nothing but yield a moment ago.
+pub(super) fn spun(p: &Processor) -> bool {
+    ticks().wrapping_sub(p.spin.last.load(Ordering::Relaxed)) < u64::from(YIELDS) * SPIN * 2
+}
+
 /// Lets other threads run first. Returns at once if there are none.
 ///
 /// # Safety
@@ -514,6 +550,11 @@ pub unsafe fn yield_now() {
     unsafe {
         let t = (*w).current;
         let Some(p) = (*w).processor.as_ref() else { return };
+        let yields = p.spin.yields.load(Ordering::Relaxed) + 1;
+        p.spin.yields.store(yields, Ordering::Relaxed);
+        if yields >= YIELDS {
+            look_beyond(p);
+        }
         if !p.has_work() && RT.inject_len.load(Ordering::Relaxed) == 0 {
             // A thread that yields alone must not keep the reactor and the deadlines from being looked at. (Otherwise
             // `leave` counts. Counting here too would keep the count from ever being a multiple of FAIRNESS where it looks:
