@@ -90,6 +90,6 @@ fn one_line(error: &clap::Error) -> String {
     }
     let text = error.to_string();
     let paragraph: Vec<&str> = text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim).collect();
-    let line = paragraph.join(" ");
+    let line = paragraph.join(" ").replace("invalid digit found in string", "not a whole number");
     format!("{}; see '{command} --help'", line.strip_prefix("error: ").unwrap_or(&line))
 }

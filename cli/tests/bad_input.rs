@@ -70,6 +70,11 @@ fn command_line() {
 fn settings_in_the_environment_are_checked_too() {
     let place = Place::new();
     assert_fails(&run(place.heddle(&["run", "--", "true"]).env("HEDDLE_WORKERS", "many")), 125, &["--workers", "many"]);
+    assert_fails(
+        &run(&mut place.heddle(&["run", "--workers", "x", "--", "true"])),
+        125,
+        &["--workers", "not a whole number"],
+    );
     assert_fails(&run(place.heddle(&["run", "--", "true"]).env("HEDDLE_SLICE_MS", "0")), 125, &["--slice"]);
 }
 

@@ -45,10 +45,14 @@ fn bad_input_is_one_line() {
         127,
         &["heddle-no-such-program"],
     );
-    assert_fails(&run(&mut place.heddle(&["compare", "--", "sh", "-c", "exit 7"])), 125, &["exit status 7"]);
+    assert_fails(
+        &run(&mut place.heddle(&["compare", "--", "sh", "-c", "exit 7"])),
+        125,
+        &["exit status 7", "end with 0"],
+    );
     fs::create_dir(&folder).unwrap();
     fs::write(folder.join("about.json"), "{").unwrap();
-    fails(&["lab", "report", text(&folder)], &["damaged"]);
+    fails(&["lab", "report", text(&folder)], &["damaged", "move"]);
     assert!(!folder.join("results.jsonl").exists());
 }
 

@@ -80,7 +80,9 @@ pub fn compare(request: &Request) -> Result<String, Error> {
             }
             if let Some(why) = run.failure {
                 clear();
-                return Err(Error(format!("{} ({}): {why}", name.display(), WAYS[way].0)));
+                let hint =
+                    if why.starts_with("exit status") { " (only runs that end with 0 can be compared)" } else { "" };
+                return Err(Error(format!("{} ({}): {why}{hint}", name.display(), WAYS[way].0)));
             }
             outputs[way].get_or_insert(run.stdout);
             samples[way].push(run.figures);

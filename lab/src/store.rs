@@ -71,6 +71,31 @@ pub struct Store {
     pub samples: Vec<Sample>,
 }
 
+/// The samples in a file; those that cannot be read are told on standard error, and measured again by the next run.
+fn read_samples(name: &Path) -> Result<Vec<Sample>, Error> {
+    let bytes = match fs::read(name) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        Err(e) => return Err(Error(format!("{}: {e}", name.display()))),
+    };
+    let mut samples = Vec::new();
+    let mut damaged = 0;
+    for line in bytes.split_inclusive(|&b| b == b'\n') {
+        let read = serde_json::from_slice::<Value>(line.trim_ascii_end());
+        match read.as_ref().map(Sample::from_json) {
+            Ok(Some(sample)) => samples.push(sample),
+            // An interrupted run may have left half a line.
+            Err(e) if e.is_eof() => {}
+            _ => damaged += 1,
+        }
+    }
+    if damaged > 0 {
+        let (lines, are) = if damaged == 1 { ("line", "is") } else { ("lines", "are") };
+        eprintln!("heddle: {}: {damaged} {lines} cannot be read and {are} left out", name.display());
+    }
+    Ok(samples)
+}
+
 impl Store {
     /// Opens a folder of results, or begins one. Results of another size or machine are not mixed.
     pub fn open(folder: &Path, size: Size, machine: Machine) -> Result<Self, Error> {
@@ -110,16 +135,20 @@ impl Store {
         let text = fs::read_to_string(&name).map_err(|e| {
             Error(format!("no results in {}: {}: {e}; 'heddle lab run' makes some", folder.display(), name.display()))
         })?;
-        let about: Value =
-            serde_json::from_str(&text).map_err(|e| Error(format!("{} is damaged: {e}", name.display())))?;
+        let damaged = |why: String| {
+            Error(format!(
+                "{} is damaged: {why}; move {} away, or name another folder",
+                name.display(),
+                folder.display()
+            ))
+        };
+        let about: Value = serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))?;
         let size = about["size"].as_str().and_then(Size::named);
-        let size = size.ok_or_else(|| Error(format!("{} is damaged: no size", name.display())))?;
+        let size = size.ok_or_else(|| damaged("no size".to_owned()))?;
         if about["machine"]["cpus"].as_u64().is_none() {
-            return Err(Error(format!("{} is damaged: no machine", name.display())));
+            return Err(damaged("no machine".to_owned()));
         }
-        // A run that was interrupted may have left half a line at the end.
-        let lines = fs::read_to_string(folder.join(RESULTS)).unwrap_or_default();
-        let samples = lines.lines().filter_map(|line| Sample::from_json(&serde_json::from_str(line).ok()?)).collect();
+        let samples = read_samples(&folder.join(RESULTS))?;
         let absent = about["absent"].as_array().map_or_else(Vec::new, |list| {
             let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
             list.iter().map(|pair| (text(&pair[0]), text(&pair[1]))).collect()
@@ -232,6 +261,21 @@ mod tests {
         let store = Store::load(folder.path()).unwrap();
         assert_eq!(store.samples, [sample(0), sample(1)]);
         assert_eq!(store.values("e", "s", 2.0, "time"), [1.5, 1.5]);
+    }
+
+    /// One byte that is not UTF-8 once made all results vanish.
+    #[test]
+    fn a_damaged_line_costs_that_line_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::open(folder.path(), Size::Tiny, Machine::read()).unwrap();
+        store.add(sample(0)).unwrap();
+        let name = folder.path().join(RESULTS);
+        OpenOptions::new().append(true).open(&name).unwrap().write_all(b"{\"experiment\": \xff\n").unwrap();
+        store.add(sample(1)).unwrap();
+        assert_eq!(Store::load(folder.path()).unwrap().samples, [sample(0), sample(1)]);
+        fs::remove_file(&name).unwrap();
+        fs::create_dir(&name).unwrap();
+        assert!(Store::load(folder.path()).unwrap_err().0.contains(RESULTS), "what cannot be read is not nothing");
     }
 
     #[test]
