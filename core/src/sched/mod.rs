@@ -109,8 +109,8 @@ struct Spin {
     tick: AtomicU32,
     /// `arch::ticks` then.
     since: AtomicU64,
-    /// `arch::ticks` of the last time when it was so.
-    last: AtomicU64,
+    /// The processor's `tick` when another one looked last: if it is still that, a thread computes.
+    seen: AtomicU32,
 }
 
 /// Threads linked by `next`, the latest first.

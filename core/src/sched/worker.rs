@@ -510,7 +510,8 @@ const YIELDS: u32 = 256;
 const SPIN: u64 = 1 << 12;
 
 /// After [`YIELDS`] yields on `p`. If its threads do nothing but yield, they wait for others, who may be queued on another
-/// processor, behind a thread that computes, and nobody is idle who would come for them: some are taken from there.
+/// processor, behind a thread that computes, and nobody is idle who would come for them: some are taken from there. So are some
+/// where there are more, by a thread that yields alone.
 ///
 /// # Safety
 /// Inside the core, on a worker that holds `p`.
@@ -525,19 +526,18 @@ unsafe fn look_beyond(p: &Processor) {
     spin.yields.store(0, Ordering::Relaxed);
     spin.tick.store(tick, Ordering::Relaxed);
     spin.since.store(now, Ordering::Relaxed);
-    spin.last.store(if all && fast { now } else { 0 }, Ordering::Relaxed);
+    let alone = !p.has_work();
+    let computes = |victim: &Processor| {
+        let tick = victim.tick.load(Ordering::Relaxed);
+        victim.spin.seen.swap(tick, Ordering::Relaxed) == tick
+    };
     if all
         && fast
-        && let Ok(found) = RT.steal(p, |victim| !spun(victim))
+        && let Ok(found) = RT.steal(p, |victim| computes(victim) || alone && victim.queue.len() > 1)
     {
         // SAFETY: runnable, and in no queue.
         unsafe { RT.enqueue(p, found) };
     }
-}
-
-/// Whether the threads of `p` did nothing but yield a moment ago.
-pub(super) fn spun(p: &Processor) -> bool {
-    ticks().wrapping_sub(p.spin.last.load(Ordering::Relaxed)) < u64::from(YIELDS) * SPIN * 2
 }
 
 /// Lets other threads run first. Returns at once if there are none.
