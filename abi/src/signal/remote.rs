@@ -41,6 +41,8 @@ const SI_QUEUE: i32 = -1;
 /// time, since it may be stopped meanwhile.
 const ROUND: i32 = 10;
 const ROUNDS: u32 = 100;
+/// And how often for the end of a process that has closed its descriptors.
+const LAST_ROUNDS: u32 = 20;
 /// How long the receiver, with signals blocked, waits for the sender, in microseconds.
 const PATIENCE: i64 = 100_000;
 /// Kernel threads among which the monitor is looked for: it is one of the first that a process has.
@@ -209,7 +211,9 @@ unsafe fn ask_once(process: &Descriptor, of: i32, what: Request, rounds: &mut u3
         if !put(&connection, 1) || !readable(&connection, rounds) {
             return Ok(None);
         }
-        Ok(get(&connection))
+        // It may end before it has answered: by this very signal, as a rule.
+        let ended = || readable(process, &mut LAST_ROUNDS.min(*rounds)).then_some(0);
+        Ok(get(&connection).or_else(ended))
     }
 }
 

@@ -125,17 +125,24 @@ static void from_child(int threads) {
 /* Real-time signals queue: each one arrives. */
 static void from_many(void) {
   enum { SENDERS = 3 };
+  int go[2];
+  char c;
   memset(got, 0, sizeof got);
+  OK(pipe(go));
   pid_t parent = getpid(), pid = fork();
   CHECK(pid >= 0);
   if (pid == 0) {
     pthread_t threads[SENDERS];
+    CHECK_EQ(read(go[0], &c, 1), 1);
     for (int i = 0; i < SENDERS; i++) threads[i] = start(sends_too, &parent);
     for (int i = 0; i < SENDERS; i++) join(threads[i]);
     _exit(0);
   }
   sender = pid;
+  CHECK_EQ(write(go[1], "g", 1), 1);
   CHECK_EQ(wait_for(pid), 0);
+  OK(close(go[0]));
+  OK(close(go[1]));
   for (int i = 0; i < THREADS; i++) {
     while (__atomic_load_n(&got[i], __ATOMIC_SEQ_CST) < SENDERS * ROUNDS / 2) sched_yield();
     CHECK(got[i] <= SENDERS * ROUNDS);
