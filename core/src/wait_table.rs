@@ -327,8 +327,8 @@ impl<W: Wakeable> WaitTable<W> {
         f()
     }
 
-    /// Wakes the first waiter of `key` (see [`wake`](Self::wake)) that can still be woken, after telling `decide`, under the lock, who it is and
-    /// whether others remain; or tells it that there is none.
+    /// Wakes the first waiter of `key` (see [`wake`](Self::wake)) that can still be woken, after telling `decide`, under the
+    /// lock, who it is and whether others remain; or tells it that there is none.
     pub fn hand_over(&self, key: usize, decide: impl FnOnce(Option<(W, bool)>)) {
         let bucket = self.bucket(key);
         let mut list = bucket.list.lock();

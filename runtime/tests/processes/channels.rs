@@ -270,18 +270,20 @@ fn a_channel_survives() {
     assert!(!numbers.is_closed());
 }
 
+/// Sends three values, and says before each that it is about to.
+fn send_three((numbers, about): (Sender<u64>, Sender<u64>)) {
+    for n in 0..3 {
+        about.send(n).unwrap();
+        numbers.send(n).unwrap();
+    }
+}
+
 /// The last sender's process dies in the middle of a send: what it had sent is received, then comes the end, and the value
 /// that found no room is counted.
 fn who_waits_for_a_dead_sender_is_told() {
     let (numbers, numbers_in) = across::bounded::<u64>(2);
     let (about, about_in) = across::bounded::<u64>(8);
-    let send = |(numbers, about): (Sender<u64>, Sender<u64>)| {
-        for n in 0..3 {
-            about.send(n).unwrap();
-            numbers.send(n).unwrap();
-        }
-    };
-    let sender = task(send, (numbers, about));
+    let sender = task(send_three, (numbers, about));
     assert_eq!(about_in.iter().take(3).collect::<Vec<_>>(), [0, 1, 2]);
     thread::sleep(SHORT * 5); // it waits for room, or is about to
     kill_all();
@@ -478,13 +480,7 @@ fn selects_at_a_rendezvous() {
 fn a_sender_is_killed_at_a_rendezvous() {
     let (numbers, numbers_in) = across::rendezvous::<u64>();
     let (about, about_in) = across::bounded::<u64>(8);
-    let send = |(numbers, about): (Sender<u64>, Sender<u64>)| {
-        for n in 0..3 {
-            about.send(n).unwrap();
-            numbers.send(n).unwrap();
-        }
-    };
-    let sender = task(send, (numbers, about));
+    let sender = task(send_three, (numbers, about));
     assert_eq!((numbers_in.recv(), numbers_in.recv()), (Ok(0), Ok(1)));
     assert_eq!(about_in.iter().take(3).collect::<Vec<_>>(), [0, 1, 2]);
     thread::sleep(SHORT * 3); // it waits for us, or is about to

@@ -258,10 +258,10 @@ fn each_value_once_and_who_sleeps_is_woken() {
     });
 }
 
-#[test]
-fn two_that_send() {
-    model(2, || {
-        let all = All::new(1);
+/// Two that send one value each, with so much room.
+fn two_send(room: usize) {
+    model(2, move || {
+        let all = All::new(room);
         let senders = [2, 3].map(|i| all.live((i, End::Sender, u32::MAX), move |all, me| all.send(me, i)));
         let life = Life::whole();
         let me = all.me(1, &life);
@@ -271,6 +271,11 @@ fn two_that_send() {
         assert_eq!(values, [2, 3]);
         assert!(senders.into_iter().all(|sender| sender.join().unwrap() == Ended::Lived));
     });
+}
+
+#[test]
+fn two_that_send() {
+    two_send(1);
 }
 
 #[test]
@@ -387,17 +392,7 @@ fn a_rendezvous() {
 
 #[test]
 fn two_senders_at_a_rendezvous() {
-    model(2, || {
-        let all = All::new(0);
-        let senders = [2, 3].map(|i| all.live((i, End::Sender, u32::MAX), move |all, me| all.send(me, i)));
-        let life = Life::whole();
-        let me = all.me(1, &life);
-        all.queue.remove(&me, &*all, End::Sender);
-        let mut values = all.rest(&me);
-        values.sort_unstable();
-        assert_eq!(values, [2, 3]);
-        assert!(senders.into_iter().all(|sender| sender.join().unwrap() == Ended::Lived));
-    });
+    two_send(0);
 }
 
 /// Who sends until a time that has come, or without waiting, has its value back or it was taken; also by a receiver whose time
