@@ -3,8 +3,9 @@
 //! nothing: all of that is compared with a copy made before the first.
 //!
 //! Where it lies: each loaded object's block of thread-locals (`dl_iterate_phdr`), and libc's control block, whose size and
-//! the one field that changes by itself (the list of all threads) libc describes for debuggers (`_thread_db_*`). Without that
-//! description no thread is kept.
+//! one field that changes by itself (the list of all threads) libc describes for debuggers (`_thread_db_*`). Without that
+//! description no thread is kept. The other one is the area that the kernel keeps up to date for restartable sequences
+//! (`__rseq_offset`): which CPU the thread is on.
 //!
 //! Most of it, 2.6 KiB in a small program, is 0 and is looked at without a copy that it is compared with: half as much to
 //! read for each thread, and all of it is to stay in the cache while threads take turns.
@@ -26,7 +27,12 @@ struct Block {
     vector: usize,
     /// The size of its entries.
     entry: usize,
+    /// From the thread pointer, as that counts: where the kernel writes which CPU the thread runs on.
+    kernels: Option<isize>,
 }
+
+/// Bytes of the area for restartable sequences: what libc registers has had this size since there is one.
+const KERNELS: usize = 32;
 
 /// A field, as libc describes it: bits, how many, where (bytes).
 type Field = [u32; 3];
@@ -46,7 +52,8 @@ fn block() -> Option<Block> {
         let [_, _, vector] = described::<Field>(c"_thread_db_pthread_dtvp")?;
         let [entry, ..] = described::<Field>(c"_thread_db_dtv_dtv")?;
         let (list, list_size) = (list as usize, bits as usize / 8);
-        let block = Block { size, list, list_size, vector: vector as usize, entry: entry as usize / 8 };
+        let kernels = described::<isize>(c"__rseq_offset");
+        let block = Block { size, list, list_size, vector: vector as usize, entry: entry as usize / 8, kernels };
         let plausible = list_size != 0 && list + list_size <= size && block.vector + 8 <= size && block.entry >= 8;
         plausible.then_some(block)
     })
@@ -102,8 +109,7 @@ impl Traces {
         };
         let mut areas = found.areas;
         let pointer = thread_pointer();
-        areas.push((pointer, block.list));
-        areas.push((pointer + block.list + block.list_size, block.size - block.list - block.list_size));
+        areas.push((pointer, block.size));
         // SAFETY: a field of the control block; the vector has an entry for each module, and one before.
         unsafe {
             let vector = ((pointer + block.vector) as *const usize).read();
@@ -116,16 +122,23 @@ impl Traces {
         areas.retain(|a| a.1 != 0);
         areas.sort_unstable();
         areas.dedup_by(|next, last| {
-            let beside = next.0 - (last.0 + last.1) <= GAP && next.0 != pointer + block.list + block.list_size;
+            let beside = next.0 - (last.0 + last.1) <= GAP;
             if beside {
                 last.1 = next.0 + next.1 - last.0;
             }
             beside
         });
+        let list = pointer + block.list;
+        let kernels = block.kernels.map_or(0..0, |offset| {
+            let start = pointer.wrapping_add_signed(offset);
+            start..start + KERNELS
+        });
+        let changes = |byte| (list..list + block.list_size).contains(&byte) || kernels.contains(&byte);
         let mut lines = Lines::default();
         for &(start, len) in &areas {
             for at in (start / LINE * LINE..start + len).step_by(LINE) {
-                let ours = |byte: usize| if (start..start + len).contains(&(at + byte)) { u8::MAX } else { 0 };
+                let counts = |byte| (start..start + len).contains(&byte) && !changes(byte);
+                let ours = |byte: usize| if counts(at + byte) { u8::MAX } else { 0 };
                 let mask = Line(std::array::from_fn(ours));
                 // SAFETY: part of the line, so of its page, is the thread's own memory; nobody writes to the rest meanwhile, or
                 // what is read of it does not count.
@@ -300,6 +313,22 @@ mod tests {
             other.join().unwrap();
         });
         assert!(traces.none(7));
+    }
+
+    #[test]
+    fn the_cpu_that_the_thread_is_on_does_not_count() {
+        let traces = traces();
+        // SAFETY: the calling thread's own set; plain old data.
+        unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            assert_eq!(libc::sched_getaffinity(0, size_of_val(&set), &raw mut set), 0);
+            for cpu in (0..libc::CPU_SETSIZE as usize).filter(|cpu| libc::CPU_ISSET(*cpu, &set)) {
+                let mut one: libc::cpu_set_t = std::mem::zeroed();
+                libc::CPU_SET(cpu, &mut one);
+                assert_eq!(libc::sched_setaffinity(0, size_of_val(&one), &raw const one), 0);
+                assert!(none(&traces), "on CPU {cpu}");
+            }
+        }
     }
 
     #[test]
