@@ -40,6 +40,8 @@ mod agent_left;
 #[cfg(not(loom))]
 mod barrier;
 pub mod cancel;
+#[cfg(not(loom))]
+mod carried;
 pub mod channel;
 mod fork;
 mod futex;

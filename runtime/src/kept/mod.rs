@@ -10,17 +10,17 @@
 
 mod traces;
 
-use std::cell::{Cell, UnsafeCell};
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::io;
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread::Result;
 
 use crate::cancel::{Limit, WaitError};
+use crate::carried::{Carried, Room};
 use crate::futex;
 use crate::image::Image;
 use crate::sync::Mutex;
@@ -29,12 +29,6 @@ use heddle_interface::joined::{ELSEWHERE, RESTS, SURPLUS};
 use heddle_interface::slot::{DETACHED, DONE, ENDING, RUNNING, WAITED};
 use heddle_interface::{Slot, ThreadCalls};
 use traces::Traces;
-
-/// Bytes of a function with what it holds, or of its result, that need no memory of their own.
-const ROOM: usize = 256;
-
-#[repr(C, align(16))]
-struct Room(UnsafeCell<MaybeUninit<[u8; ROOM]>>);
 
 /// See the module.
 #[repr(C)]
@@ -78,7 +72,7 @@ impl Record {
             life: AtomicU64::new(0),
             run: Cell::new(None),
             drop_result: Cell::new(|_| ()),
-            room: Room(UnsafeCell::new(MaybeUninit::uninit())),
+            room: Room::new(),
             pthread: Cell::new(0),
             keep: Cell::new(false),
         }))
@@ -120,30 +114,6 @@ impl Record {
         self.drop_result.set(drop_result::<T>);
     }
 
-    /// Puts a value into the room.
-    ///
-    /// # Safety
-    /// The room is the caller's and holds nothing; the value is the room's from here on.
-    #[inline]
-    unsafe fn put<V>(&self, value: &Carried<V>) {
-        // SAFETY: the caller's; it fits.
-        unsafe { value.copy_to(self.room.0.get().cast()) };
-    }
-
-    /// Takes out what was put.
-    ///
-    /// # Safety
-    /// [`put`](Self::put) was called with this type, and this is the only take.
-    #[inline]
-    unsafe fn get_out<V>(&self) -> V {
-        let mut value = Carried::<V>::empty();
-        // SAFETY: the caller's.
-        unsafe {
-            value.copy_from(self.room.0.get().cast());
-            value.open()
-        }
-    }
-
     /// Parks the calling thread, whose record this is, until it is told, or the deadline.
     pub fn park(&self, deadline: Option<std::time::Instant>) {
         // Acquire: what was done before the `unpark`. pairs: kept.token
@@ -162,100 +132,30 @@ impl Record {
     }
 }
 
-/// A value on its way to a room or from one: itself, or where it is if it does not fit. Copying it there is no more than that.
-union Carried<V> {
-    itself: ManuallyDrop<V>,
-    elsewhere: *mut V,
-}
-
-impl<V> Carried<V> {
-    const FITS: bool = size_of::<V>() <= ROOM && align_of::<V>() <= align_of::<Room>();
-
-    #[inline]
-    fn new(value: V) -> Self {
-        if Self::FITS {
-            Self { itself: ManuallyDrop::new(value) }
-        } else {
-            Self { elsewhere: Box::into_raw(Box::new(value)) }
-        }
-    }
-
-    /// For [`copy_from`](Self::copy_from).
-    #[inline]
-    const fn empty() -> Self {
-        Self { elsewhere: ptr::null_mut() }
-    }
-
-    /// # Safety
-    /// A room, which holds nothing.
-    #[inline]
-    unsafe fn copy_to(&self, room: *mut u8) {
-        // SAFETY: the caller's; what is there is what `FITS` says.
-        unsafe {
-            if Self::FITS {
-                ptr::copy_nonoverlapping((&raw const self.itself).cast::<V>(), room.cast(), 1);
-            } else {
-                room.cast::<*mut V>().write(self.elsewhere);
-            }
-        }
-    }
-
-    /// # Safety
-    /// A room that [`copy_to`](Self::copy_to) filled, and holds nothing from here on.
-    #[inline]
-    unsafe fn copy_from(&mut self, room: *const u8) {
-        // SAFETY: the caller's.
-        unsafe {
-            if Self::FITS {
-                ptr::copy_nonoverlapping(room.cast::<V>(), (&raw mut self.itself).cast(), 1);
-            } else {
-                self.elsewhere = room.cast::<*mut V>().read();
-            }
-        }
-    }
-
-    /// # Safety
-    /// The value is here, and the caller's.
-    #[inline]
-    unsafe fn open(self) -> V {
-        // SAFETY: the caller's.
-        unsafe { if Self::FITS { ManuallyDrop::into_inner(self.itself) } else { *Box::from_raw(self.elsewhere) } }
-    }
-}
-
 /// A function on its way to a record: [`heddle_interface::Copy`].
 unsafe extern "C" fn write_function<F: FnOnce() -> T, T>(slot: *mut Slot, function: *mut c_void) {
     // SAFETY: a slot of ours that nobody else has, and the function that `spawn` holds.
     unsafe {
         let record = &*slot.cast::<Record>();
         record.begin::<F, T>();
-        record.put(&*function.cast::<Carried<F>>());
+        record.room.put(&*function.cast::<Carried<F>>());
     }
 }
 
 /// A result on its way out of a record: [`heddle_interface::Copy`].
 unsafe extern "C" fn read_result<T>(slot: *mut Slot, to: *mut c_void) {
     // SAFETY: a slot of ours whose function has returned, and the room that `join` has for the result.
-    unsafe { (*to.cast::<Carried<Result<T>>>()).copy_from((*slot.cast::<Record>()).room.0.get().cast()) };
+    unsafe { (*to.cast::<Carried<Result<T>>>()).copy_from(&(*slot.cast::<Record>()).room) };
 }
 
 unsafe fn run<F: FnOnce() -> T, T>(record: &Record) {
     // SAFETY: the thread has the room; the function was put there by `spawn`.
-    unsafe {
-        let f = record.get_out::<F>();
-        let result: Result<T> = catch_unwind(AssertUnwindSafe(f));
-        record.put(&Carried::new(result));
-    }
+    unsafe { record.room.run::<F, T>() };
 }
 
 unsafe fn drop_result<T>(record: &Record) {
     // SAFETY: the caller has the result.
-    let result = unsafe { record.get_out::<Result<T>>() };
-    // As in `std`: a result that panics when it is dropped, with nobody to tell, ends the process.
-    if catch_unwind(AssertUnwindSafe(|| drop(result))).is_err() {
-        eprintln!("heddle: the result of a thread panicked when it was dropped");
-        std::process::abort();
-    }
+    unsafe { record.room.drop_result::<T>() };
 }
 
 /// The only handle of a kept thread.
@@ -298,9 +198,9 @@ where
     record.keep.set(stack.is_none());
     // SAFETY: a record that nobody else has; the thread gets it when it is created.
     unsafe {
-        record.put(&f);
+        record.room.put(&f);
         if let Err(why) = create(calls, record, stack) {
-            drop(record.get_out::<F>());
+            drop(record.room.get_out::<F>());
             record.free();
             return Err(NotKept::System(why));
         }
@@ -433,7 +333,7 @@ impl<T> Handle<T> {
                 RESTS => {}
                 SURPLUS => this.end_surplus(),
                 _ => {
-                    result.copy_from(this.record.room.0.get().cast());
+                    result.copy_from(&this.record.room);
                     this.settle();
                 }
             }
