@@ -43,6 +43,11 @@ pub fn wait_within(word: &AtomicU32, value: u32, limit: &Limit<'_>) -> Result<()
     if in_time { Ok(()) } else { Err(WaitError::TimedOut) }
 }
 
+#[cfg(loom)]
+pub use model::{wait as wait_as_thread, wake as wake_threads};
+#[cfg(not(loom))]
+pub use system::{wait_as_thread, wake_threads};
+
 /// Wakes up to `count` waiters of the word at this address, which is not read.
 pub fn wake(word: *const AtomicU32, count: i32) {
     imp::wake(word, count);
@@ -55,6 +60,7 @@ mod system {
 
     use heddle_interface::ThreadCalls;
 
+    use crate::fiber;
     use crate::image::calls;
 
     const PRIVATE: i32 = libc::FUTEX_PRIVATE_FLAG;
@@ -92,6 +98,14 @@ mod system {
 
     /// False: the deadline has passed.
     pub fn wait(word: &AtomicU32, value: u32, deadline: Option<Instant>) -> bool {
+        match fiber::wait(word, value, None, deadline) {
+            Some(in_time) => in_time,
+            None => wait_as_thread(word, value, deadline),
+        }
+    }
+
+    /// As `wait`; a fiber waits with its carrier.
+    pub fn wait_as_thread(word: &AtomicU32, value: u32, deadline: Option<Instant>) -> bool {
         if let Some(answer) = calls().and_then(|calls| park(calls, word, value, deadline)) {
             return answer;
         }
@@ -121,6 +135,9 @@ mod system {
 
     /// As `wait`, but also until a wake of `other`, and only while that is 0.
     pub fn wait_either(word: &AtomicU32, value: u32, other: &AtomicU32, deadline: Option<Instant>) -> bool {
+        if let Some(in_time) = fiber::wait(word, value, Some(other), deadline) {
+            return in_time;
+        }
         #[repr(C)]
         struct Entry {
             value: u64,
@@ -167,6 +184,14 @@ mod system {
     }
 
     pub fn wake(word: *const AtomicU32, count: i32) {
+        let woken = fiber::wake(word, count as u32);
+        if woken < count as u32 {
+            wake_threads(word, count - woken as i32);
+        }
+    }
+
+    /// As `wake`, where no fiber waits.
+    pub fn wake_threads(word: *const AtomicU32, count: i32) {
         if let Some(calls) = calls() {
             return (calls.wake)(word as usize, count as u32);
         }

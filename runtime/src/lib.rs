@@ -19,6 +19,7 @@
 //! - [`join()`], [`scope()`], [`for_each`], [`map_reduce`]: fork-join. Nothing is allocated and no stack is switched unless
 //!   another thread has time; a thread that waits runs nothing else on its stack.
 //! - [`spawn`], [`Builder`]: threads, on user or kernel threads.
+//! - [`fiber`]: threads without thread-locals of their own, made and joined in tens of nanoseconds; `unsafe`.
 //! - [`sync`]: locks and their kin.
 //! - [`threads`], [`counters`]: what the threads of this process do.
 //! - [`cancel`]: deadlines and cancel tokens for everything that waits.
@@ -43,6 +44,8 @@ pub mod cancel;
 #[cfg(not(loom))]
 mod carried;
 pub mod channel;
+#[cfg(not(loom))]
+pub mod fiber;
 mod fork;
 mod futex;
 #[cfg(not(loom))]
@@ -56,6 +59,7 @@ pub mod pool;
 mod prim;
 pub mod process;
 pub mod shard;
+mod spin;
 #[cfg(not(loom))]
 mod start;
 pub mod sync;

@@ -443,8 +443,11 @@ fn own_record() -> Option<&'static kept::Record> {
     kept::Record::own(calls()?)
 }
 
-/// Lets other threads that are ready run first.
+/// Lets other threads that are ready run first. A [fiber](crate::fiber) lets other fibers of its carrier, if there are any.
 pub fn yield_now() {
+    if crate::fiber::give_turn() {
+        return;
+    }
     // SAFETY: a thread's own call.
     let done = calls().is_some_and(|calls| unsafe { (calls.yield_now)() });
     if !done {
@@ -452,9 +455,13 @@ pub fn yield_now() {
     }
 }
 
-/// Parks the calling thread for at least that long.
+/// Parks the calling thread, or fiber, for at least that long.
 pub fn sleep(time: Duration) {
-    thread::sleep(time);
+    if crate::fiber::is_fiber() {
+        let _ = crate::cancel::sleep_until(time); // without a token it ends with the time
+    } else {
+        thread::sleep(time);
+    }
 }
 
 /// Parks the calling thread until somebody unparks it ([`Thread::unpark`]), or has done so since it last was parked. It may

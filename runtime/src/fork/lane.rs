@@ -34,7 +34,8 @@
 //! makers keep until they are done or taken back.
 
 use crate::futex;
-use crate::prim::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, heavy_fence, light_fence, own, relax, yield_cpu};
+use crate::prim::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, heavy_fence, light_fence, own};
+use crate::spin::Spin;
 
 use super::job::{Job, Scoped};
 use super::queue::{Queue, Taken};
@@ -56,7 +57,7 @@ pub struct Lane {
     slots: AtomicPtr<Slot>,
     /// The owner attends when `tail` reaches it. Written under the lock of the pool.
     limit: AtomicUsize,
-    lock: AtomicU32,
+    lock: Spin,
     /// Changes when something that the owner waits for has happened.
     told: AtomicU32,
     /// A thread owns it.
@@ -65,6 +66,8 @@ pub struct Lane {
     pub(super) next: AtomicPtr<Lane>,
     /// How many slots there are; changed by the owner.
     room: AtomicUsize,
+    /// Scopes of the owner that have not ended; its alone.
+    scopes: AtomicUsize,
     /// Jobs of scopes.
     queue: Queue,
     /// Their memory.
@@ -99,11 +102,12 @@ impl Lane {
             head: AtomicUsize::new(0),
             slots: AtomicPtr::new(stack(SLOTS)),
             limit: AtomicUsize::new(0),
-            lock: AtomicU32::new(0),
+            lock: Spin::new(),
             told: AtomicU32::new(0),
             taken: AtomicU32::new(1),
             next: AtomicPtr::new(std::ptr::null_mut()),
             room: AtomicUsize::new(SLOTS),
+            scopes: AtomicUsize::new(0),
             queue: Queue::new(),
             rooms: Rooms::new(),
         }
@@ -129,6 +133,18 @@ impl Lane {
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.look().is_empty()
+    }
+
+    /// A scope of the owner's begins or ends.
+    #[cfg(not(loom))]
+    pub fn count_scope(&self, change: isize) {
+        self.scopes.store(self.scopes.load(Ordering::Relaxed).wrapping_add_signed(change), Ordering::Relaxed);
+    }
+
+    /// Whether the owner is inside of a join or a scope.
+    #[cfg(not(loom))]
+    pub fn is_nested(&self) -> bool {
+        self.tail.load(Ordering::Relaxed) != 0 || self.scopes.load(Ordering::Relaxed) != 0
     }
 
     /// Adds a job to the stack. The caller then asks [`Lane::is_attended`].
@@ -192,18 +208,18 @@ impl Lane {
     #[cold]
     #[inline(never)]
     fn pop_slowly(&self, t: usize) -> bool {
-        self.acquire();
+        self.lock.acquire();
         let is_ours = self.head.load(Ordering::Relaxed) <= t;
         if !is_ours {
             self.head.store(t, Ordering::Relaxed);
         }
-        self.release();
+        self.lock.release();
         is_ours
     }
 
     /// Takes the oldest job. For any thread but the owner.
     pub fn steal(&self) -> Option<*const Job> {
-        if self.is_empty() || !self.try_acquire() {
+        if self.is_empty() || !self.lock.try_acquire() {
             return None;
         }
         let h = self.head.load(Ordering::Relaxed);
@@ -212,7 +228,7 @@ impl Lane {
             let from_stack = if self.queue.is_older(h) { None } else { self.steal_from_stack(h) };
             from_stack.or_else(|| self.queue.steal())
         };
-        self.release();
+        self.lock.release();
         job
     }
 
@@ -247,7 +263,7 @@ impl Lane {
             return;
         }
         let new = stack(room * 2);
-        self.acquire();
+        self.lock.acquire();
         let old = self.slots.load(Ordering::Relaxed);
         for i in 0..tail {
             // SAFETY: both stacks are large enough; we hold the lock.
@@ -255,7 +271,7 @@ impl Lane {
         }
         self.slots.store(new, Ordering::Relaxed);
         self.room.store(room * 2, Ordering::Relaxed);
-        self.release();
+        self.lock.release();
         // SAFETY: made by `stack` with this size; only owner and lock holder reach it, and these find the new one.
         drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(old, room)) });
     }
@@ -281,9 +297,9 @@ impl Lane {
         // SAFETY: the caller's; there is room after it has been made.
         unsafe {
             if self.queue.is_full() {
-                self.acquire();
+                self.lock.acquire();
                 self.queue.grow();
-                self.release();
+                self.lock.release();
             }
             self.queue.add(job, (*job).scope(), own(&self.tail));
         }
@@ -302,48 +318,30 @@ impl Lane {
             Taken::Job(job) => Some(job),
             Taken::Nothing => None,
             Taken::Unsure(at, job) => {
-                self.acquire();
+                self.lock.acquire();
                 // SAFETY: as above; we hold the lock.
                 let is_left = unsafe { self.queue.was_left(at) };
-                self.release();
+                self.lock.release();
                 is_left.then_some(job)
             }
             Taken::Between => {
-                self.acquire();
+                self.lock.acquire();
                 // SAFETY: as above.
                 let job = unsafe { self.queue.take_between(base, scope.unwrap_or_default()) };
-                self.release();
+                self.lock.release();
                 job
             }
         }
-    }
-
-    fn try_acquire(&self) -> bool {
-        // Acquire: what the last holder did to head and ring is visible. pairs: lane.lock
-        self.lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
-    }
-
-    fn acquire(&self) {
-        let mut turns = 0;
-        while !self.try_acquire() {
-            turns += 1;
-            if turns % 64 == 0 { yield_cpu() } else { relax() }
-        }
-    }
-
-    fn release(&self) {
-        // Release: what we did to head and ring comes before the next holder. pairs: lane.lock
-        self.lock.store(0, Ordering::Release);
     }
 
     /// Something that the owner waits for has happened.
     pub fn tell(&self) {
         // Release: so has what led to it. pairs: lane.told
         self.told.fetch_add(1, Ordering::Release);
-        futex::wake(self.told_word(), 1);
+        futex::wake_threads(self.told_word(), 1);
     }
 
-    /// Parks the owner until `done`, which was made true before a `tell`.
+    /// Parks the owner, and not only the fiber that it carries, until `done`, which was made true before a `tell`.
     pub fn wait(&self, done: impl Fn() -> bool) {
         loop {
             // Acquire: what led to it is visible. pairs: lane.told
@@ -351,7 +349,7 @@ impl Lane {
             if done() {
                 return;
             }
-            futex::wait(self.told_word(), told);
+            futex::wait_as_thread(self.told_word(), told, None);
         }
     }
 

@@ -22,8 +22,10 @@ mod scope;
 #[cfg(not(loom))]
 pub use join::join;
 #[cfg(not(loom))]
+pub use lane::Lane;
+#[cfg(not(loom))]
 pub use loops::{Chunks, ChunksMut, Parallel, chunks, chunks_mut, for_each, map_reduce};
 #[cfg(not(loom))]
-pub use pool::counters;
+pub use pool::{attach, counters};
 #[cfg(not(loom))]
 pub use scope::{Scope, scope};

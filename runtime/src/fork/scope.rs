@@ -171,7 +171,10 @@ where
         scope: PhantomData,
         env: PhantomData,
     };
-    let base = lane.map_or(0, Lane::back);
+    let base = lane.map_or(0, |lane| {
+        lane.count_scope(1);
+        lane.back()
+    });
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
     if let Some(lane) = lane {
         let ours = (&raw const scope.state.unfinished) as usize;
@@ -189,6 +192,7 @@ where
         {
             wait(lane, &scope.state);
         }
+        lane.count_scope(-1);
     }
     // Seen as all else that the jobs did.
     let has_panicked = scope.state.has_panicked.load(Ordering::Relaxed);

@@ -3,6 +3,7 @@
 mod agent;
 mod cancel;
 mod channel;
+mod fiber;
 mod fork;
 mod interop;
 mod kept;
@@ -22,6 +23,7 @@ pub const ALL: &[&[Test]] = &[
     agent::TESTS,
     cancel::TESTS,
     channel::TESTS,
+    fiber::TESTS,
     fork::TESTS,
     interop::TESTS,
     kept::TESTS,
