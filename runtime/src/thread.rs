@@ -10,6 +10,7 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,12 +19,25 @@ use crate::cancel::{Limit, WaitError};
 use crate::image::{Image, calls};
 use crate::kept::{self, NotKept};
 use crate::start::{self, LEAST_STACK, Mode};
-use crate::sync::{Event, Mutex, OnceLock};
+use crate::sync::{Event, Mutex};
 
 type Order = Box<dyn FnOnce() + Send>;
 
 /// A user thread that makes user threads for kernel threads, whose own are kernel threads.
-static SPAWNER: OnceLock<Option<Mutex<Sender<Order>>>> = OnceLock::new();
+struct Spawner {
+    orders: Mutex<Sender<Order>>,
+    /// The child of a fork has none of its parent's threads.
+    process: u32,
+}
+
+/// The last one made; never freed, so that no lock is held when a process forks.
+static SPAWNER: AtomicPtr<Spawner> = AtomicPtr::new(std::ptr::null_mut());
+
+fn spawner() -> Option<&'static Spawner> {
+    // Acquire: it is written. pairs: thread.spawner
+    // SAFETY: null or one that is never freed.
+    unsafe { SPAWNER.load(Ordering::Acquire).as_ref() }
+}
 
 /// The process has user threads from here on: makes the first, which starts the workers if there are none.
 pub(crate) fn begin(image: Image) -> io::Result<()> {
@@ -36,12 +50,20 @@ pub(crate) fn begin(image: Image) -> io::Result<()> {
             received.iter().for_each(|order| order());
         }
     })?;
-    let user_threads = told.recv().unwrap_or(false);
-    let _ = SPAWNER.set(user_threads.then(|| Mutex::new(orders)));
-    if user_threads {
+    if told.recv().unwrap_or(false) {
+        let spawner = Box::new(Spawner { orders: Mutex::new(orders), process: std::process::id() });
+        // Release: it is written. pairs: thread.spawner
+        SPAWNER.store(Box::into_raw(spawner), Ordering::Release);
         image.announce();
     }
     Ok(())
+}
+
+/// Whether somebody makes user threads for the caller, which is none.
+fn has_user_threads(image: Image) -> bool {
+    let is_there = || spawner().is_some_and(|spawner| spawner.process == std::process::id());
+    // The child of a fork has none until its first thread is made; that of a kernel thread never has.
+    is_there() || spawner().is_some() && begin(image).is_ok() && is_there()
 }
 
 /// Why there is no new thread.
@@ -268,13 +290,14 @@ where
     T: Send + 'static,
 {
     let Some(image) = start::image() else { return Err(SpawnError::NoUserThreads) };
+    let is_there = image.is_user_thread() || has_user_threads(image);
     if image.is_user_thread() {
         return builder.spawn(f).map_err(SpawnError::System);
     }
-    let Some(Some(spawner)) = SPAWNER.get() else { return Err(SpawnError::NoUserThreads) };
+    let (true, Some(spawner)) = (is_there, spawner()) else { return Err(SpawnError::NoUserThreads) };
     let (answer, answered) = channel();
     let order: Order = Box::new(move || drop(answer.send(builder.spawn(f))));
-    spawner.lock().send(order).map_err(|_| SpawnError::NoUserThreads)?;
+    spawner.orders.lock().send(order).map_err(|_| SpawnError::NoUserThreads)?;
     answered.recv().map_err(|_| SpawnError::NoUserThreads)?.map_err(SpawnError::System)
 }
 

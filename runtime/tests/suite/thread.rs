@@ -23,6 +23,7 @@ super::tests![
     blocking_calls_leave_the_worker,
     many_threads,
     stacks_that_change_hands,
+    threads_in_the_child_of_a_fork,
 ];
 
 fn result_and_panic() {
@@ -240,4 +241,30 @@ fn stacks_that_change_hands() {
     for thread in threads {
         thread.unwrap().join().unwrap();
     }
+}
+
+/// The thread that makes user threads for kernel threads stayed in the parent, and the child waited for it.
+fn threads_in_the_child_of_a_fork() {
+    fn works() -> bool {
+        let (plain, named) =
+            (spawn(heddle::current_mode), Builder::new().name("weft".into()).spawn(heddle::current_mode));
+        let modes = (plain.join().unwrap(), named.unwrap().join().unwrap());
+        modes == (heddle::mode(), heddle::mode())
+            && (0..50).map(|i| spawn(move || i).join().unwrap()).sum::<u32>() == 1225
+    }
+    fn check() {
+        // SAFETY: the child makes threads, as any program may, and ends without coming back.
+        unsafe {
+            match libc::fork() {
+                0 => libc::_exit(i32::from(!works())),
+                child => {
+                    let mut status = 0;
+                    assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+                    assert_eq!(status, 0);
+                }
+            }
+        }
+    }
+    check();
+    spawn(check).join().unwrap();
 }
