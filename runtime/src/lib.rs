@@ -46,6 +46,9 @@ mod carried;
 pub mod channel;
 #[cfg(not(loom))]
 pub mod fiber;
+#[cfg(all(test, loom))]
+#[path = "fiber/models.rs"]
+mod fiber_models;
 mod fork;
 mod futex;
 #[cfg(not(loom))]

@@ -139,6 +139,7 @@ impl<P: Copy + PartialEq> Queue<P> {
     /// # Safety
     /// The owner.
     #[cold]
+    #[cfg(not(loom))]
     pub unsafe fn take_ready(&self) -> Option<P> {
         // SAFETY: the caller's.
         unsafe { self.owned(|fibers| fibers.ready.pop_front()) }

@@ -50,12 +50,14 @@ impl State {
     }
 
     /// Its address, as that of a word: on this architecture the low half comes first.
+    #[cfg(not(loom))]
     pub fn word(&self) -> *const crate::prim::AtomicU32 {
         std::ptr::from_ref(&self.0).cast()
     }
 
     /// A fiber that nobody has begun will be run by the fiber that has the handle, and that waits for it.
     #[inline]
+    #[cfg(not(loom))]
     pub fn begin_for(&self, waiter: usize) {
         self.0.store(waiter, Ordering::Relaxed);
     }

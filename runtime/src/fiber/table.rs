@@ -42,8 +42,9 @@ pub struct Waiter<T> {
     fiber: T,
     /// 1: somebody is to run it, or the time was over before it waited.
     claimed: AtomicU32,
+    /// The second may be null: there is one.
+    words: [*const AtomicU32; 2],
     links: [UnsafeCell<Link<T>>; 2],
-    words: usize,
 }
 
 /// Addresses are spread by themselves, but for their lowest bits.
@@ -64,6 +65,9 @@ impl Hasher for Spread {
 
 /// Multiplicative hashing (Knuth, The Art of Computer Programming 3, 6.4).
 fn spread(address: usize) -> u64 {
+    if cfg!(loom) {
+        return (address / size_of::<AtomicU32>()) as u64; // neighbours are in different buckets
+    }
     (address as u64 >> 2).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32)
 }
 
@@ -141,16 +145,20 @@ unsafe impl<T: Send> Send for Table<T> {}
 impl<T: Copy> Waiter<T> {
     /// Of one or two words; the second is waited for while it is 0.
     pub fn new(fiber: T, word: &AtomicU32, other: Option<&AtomicU32>) -> Self {
-        let link = |word: *const AtomicU32| {
-            UnsafeCell::new(Link { word, waiter: ptr::null(), next: ptr::null_mut(), last: ptr::null_mut() })
-        };
-        let second = other.map_or(ptr::null(), ptr::from_ref);
-        Self {
-            fiber,
-            claimed: AtomicU32::new(0),
-            links: [link(word), link(second)],
-            words: 1 + usize::from(other.is_some()),
-        }
+        let words = [ptr::from_ref(word), other.map_or(ptr::null(), ptr::from_ref)];
+        let link =
+            |word| UnsafeCell::new(Link { word, waiter: ptr::null(), next: ptr::null_mut(), last: ptr::null_mut() });
+        Self { fiber, claimed: AtomicU32::new(0), words, links: words.map(link) }
+    }
+
+    /// One or two.
+    fn words(&self) -> &[*const AtomicU32] {
+        &self.words[..1 + usize::from(!self.words[1].is_null())]
+    }
+
+    /// The links of its words.
+    fn links(&self) -> &[UnsafeCell<Link<T>>] {
+        &self.links[..self.words().len()]
     }
 
     /// Whether the caller is the one who may run it.
@@ -174,14 +182,8 @@ impl<T: Copy> Table<T> {
 
     /// The buckets of a waiter's words, in the order in which they are locked.
     fn buckets_of(&self, waiter: &Waiter<T>) -> (usize, Option<usize>) {
-        let at = |i: usize| {
-            waiter.links[i].with(|link| {
-                // SAFETY: a link's word does not change.
-                self.bucket(unsafe { (*link).word })
-            })
-        };
-        let first = at(0);
-        match (waiter.words == 2).then(|| at(1)) {
+        let first = self.bucket(waiter.words[0]);
+        match waiter.words().get(1).map(|word| self.bucket(*word)) {
             Some(second) if second != first => (first.min(second), Some(first.max(second))),
             _ => (first, None),
         }
@@ -197,10 +199,7 @@ impl<T: Copy> Table<T> {
 
     /// For each of its links; the buckets are the caller's.
     fn count(&self, waiter: &Waiter<T>, change: i32) {
-        for link in &waiter.links[..waiter.words] {
-            // SAFETY: a link's word does not change.
-            link.with(|link| self.buckets[self.bucket(unsafe { (*link).word })].count(change));
-        }
+        waiter.words().iter().for_each(|word| self.buckets[self.bucket(*word)].count(change));
     }
 
     /// Begins a wait, if the words have these values and the time is not over. True: the locks are the caller's, who gives them
@@ -213,22 +212,17 @@ impl<T: Copy> Table<T> {
         self.count(waiter, 1);
         // SeqCst: the count comes before the look at the words: see the module. pairs: fiber.wake
         fence(Ordering::SeqCst);
-        let wanted = [value, 0];
-        let unchanged = (0..waiter.words).all(|i| {
-            waiter.links[i].with(|link| {
-                // SAFETY: the caller's words, which outlive the wait. Acquire: what came before a change is visible. pairs: the
-                // caller's store
-                unsafe { (*(*link).word).load(Ordering::Acquire) == wanted[i] }
-            })
-        });
+        // SAFETY: the caller's words, which outlive the wait. Relaxed: the caller looks again.
+        let is = |(word, wanted): (&*const AtomicU32, u32)| unsafe { (**word).load(Ordering::Relaxed) == wanted };
+        let unchanged = waiter.words().iter().zip([value, 0]).all(is);
         // Relaxed: written by the clock under one of these locks.
         if !unchanged || waiter.claimed.load(Ordering::Relaxed) != 0 {
             self.count(waiter, -1);
             self.each(waiter, |bucket| bucket.lock.release());
             return false;
         }
-        for i in 0..waiter.words {
-            waiter.links[i].with_mut(|link| {
+        for link in waiter.links() {
+            link.with_mut(|link| {
                 // SAFETY: the bucket is ours.
                 unsafe {
                     (*link).waiter = waiter;
@@ -254,7 +248,7 @@ impl<T: Copy> Table<T> {
 
     /// Ends a wait of a fiber that runs again: nobody finds the waiter any more.
     pub fn leave(&self, waiter: &Waiter<T>) {
-        if waiter.words == 1 {
+        if waiter.words().len() == 1 {
             return; // who had it run has unlinked it
         }
         self.each(waiter, |bucket| bucket.lock.acquire());
@@ -264,7 +258,7 @@ impl<T: Copy> Table<T> {
 
     /// Its buckets are the caller's.
     fn unlink_all(&self, waiter: &Waiter<T>) {
-        for link in &waiter.links[..waiter.words] {
+        for link in waiter.links() {
             link.with_mut(|link| {
                 // SAFETY: the bucket is ours.
                 unsafe {
