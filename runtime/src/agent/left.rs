@@ -10,7 +10,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::channel::wait::Lock;
+use crate::channel::lock::Lock;
 use crate::prim::{AtomicU32, Ordering, heavy_fence, light_fence};
 
 /// What messages can be taken out of.

@@ -6,7 +6,8 @@
 
 use std::cell::UnsafeCell;
 
-use super::wait::{List, Lock, Node, Patience, Waiter};
+use super::lock::Lock;
+use super::wait::{List, Node, Patience, Waiter};
 use crate::cancel::{Limit, WaitError};
 use crate::prim::{AtomicUsize, Ordering};
 

@@ -33,6 +33,7 @@
 pub mod across;
 pub(crate) mod cell;
 mod kind;
+pub(crate) mod lock;
 mod meet;
 #[cfg(all(test, loom))]
 mod models;
@@ -40,6 +41,8 @@ mod queue;
 mod select;
 #[cfg(not(loom))]
 mod shared;
+#[cfg(any(not(loom), test))]
+mod side;
 pub(crate) mod wait;
 
 use std::cell::Cell;

@@ -19,7 +19,11 @@ use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
 use super::cell::UnsafeCell;
-use super::wait::{Bell, RawLock};
+#[cfg(loom)]
+use super::lock::RawLock as SideLock; // loom's: the other's steps would multiply the interleavings
+#[cfg(not(loom))]
+use super::side::SideLock;
+use super::wait::Bell;
 use crate::cancel::{Limit, WaitError};
 use crate::prim::{AtomicPtr, AtomicUsize, Ordering, fence};
 use crate::shard::CachePadded;
@@ -58,7 +62,7 @@ struct Own<T> {
 
 struct Side<T> {
     index: AtomicUsize,
-    lock: RawLock,
+    lock: SideLock,
     own: UnsafeCell<Own<T>>,
 }
 
@@ -68,7 +72,7 @@ impl<T> Side<T> {
         let slots = unsafe { (*block).slots.as_ptr() };
         Self {
             index: AtomicUsize::new(0),
-            lock: RawLock::default(),
+            lock: SideLock::default(),
             own: UnsafeCell::new(Own { seen: 0, block, slots }),
         }
     }

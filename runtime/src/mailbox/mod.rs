@@ -38,7 +38,8 @@ mod with_threads {
 
     use super::ring::{Record, Ring};
     use crate::cancel::{Limit, WaitError};
-    use crate::channel::wait::{Bell, Lock};
+    use crate::channel::lock::Lock;
+    use crate::channel::wait::Bell;
     use crate::shard::CachePadded;
 
     /// What happens to a message that finds no room.
