@@ -25,11 +25,12 @@
 //! waiter's address.
 
 use std::ptr::{self, null_mut};
+use std::time::{Duration, Instant};
 
 use super::lock::Lock;
 use crate::cancel::{Limit, WaitError};
 use crate::futex;
-use crate::prim::{AtomicU32, Ordering, fence, heavy_fence, light_fence, relax, yield_worker};
+use crate::prim::{AtomicU32, Ordering, fence, heavy_fence, light_fence, relax, yield_cpu, yield_worker};
 use crate::shard::CachePadded;
 
 const WAITING: u32 = 0;
@@ -133,18 +134,36 @@ pub struct Patience {
     pace: AtomicU32,
     /// What had been passed when somebody last began to look.
     mark: AtomicU32,
+    /// Waits to come in which kernel threads do not yield, while few values come from one to the next.
+    debt: AtomicU32,
+    /// What had been passed at the last of them, or at the yield that took long.
+    debt_since: AtomicU32,
 }
 
 /// Rounds of looking, each with twice the pauses of the one before.
 const MOST_ROUNDS: u32 = 8;
 /// Most pauses between two looks, some hundred nanoseconds.
 const MOST_PAUSES: u32 = 64;
-/// Times that a thread lets others run before it parks.
+/// Times that a user thread lets others of its worker run before it parks.
 const YIELDS: u32 = 2;
+/// Times that a kernel thread lets others of its CPU run before it parks.
+const CPU_YIELDS: u32 = 8;
+/// A yield that takes longer has given the CPU to somebody who computes.
+const LONG: Duration = Duration::from_micros(500);
+/// About what a sleep and a wake cost.
+const A_SLEEP: Duration = Duration::from_micros(5);
+/// So many values are worth a yield that takes long.
+const MANY: u32 = 64;
 
 impl Patience {
     pub fn new() -> Self {
-        Self { rounds: AtomicU32::new(4), pace: AtomicU32::new(1), mark: AtomicU32::new(0) }
+        Self {
+            rounds: AtomicU32::new(4),
+            pace: AtomicU32::new(1),
+            mark: AtomicU32::new(0),
+            debt: AtomicU32::new(0),
+            debt_since: AtomicU32::new(0),
+        }
     }
 
     /// Looks again and again, for a moment. `passed` counts what has been received, or sent.
@@ -179,11 +198,40 @@ impl Patience {
         if most > 1 {
             self.rounds.store(most - 1, Ordering::Relaxed);
         }
-        // Whoever is waited for may need this worker. (A kernel thread that yields may lose its CPU for a whole slice of other
-        // processes' threads, where one that sleeps is woken at once.)
-        let yields = if crate::prim::is_user_thread() { YIELDS } else { 0 };
-        for _ in 0..yields {
+        if crate::prim::is_user_thread() { Self::yield_worker(attempt) } else { self.yield_cpu(passed as u32, attempt) }
+    }
+
+    /// Whoever is waited for may need this worker.
+    fn yield_worker<R>(mut attempt: impl FnMut() -> Option<R>) -> Option<R> {
+        (0..YIELDS).find_map(|_| {
             yield_worker();
+            attempt()
+        })
+    }
+
+    /// Whoever is waited for may need this CPU, and a sleep and a wake for each value cost ten times as much as all the rest. But a
+    /// program that computes would keep the CPU for a slice, where who sleeps has it back when it is woken. So a yield that took
+    /// long is paid back, unless many values came of it: as many waits do without as could have slept in that time.
+    fn yield_cpu<R>(&self, passed: u32, mut attempt: impl FnMut() -> Option<R>) -> Option<R> {
+        let debt = self.debt.load(Ordering::Relaxed);
+        if debt > 0 {
+            let came = passed.wrapping_sub(self.debt_since.load(Ordering::Relaxed));
+            if came < MANY {
+                self.debt.store(debt - 1, Ordering::Relaxed);
+                self.debt_since.store(passed, Ordering::Relaxed);
+                return None;
+            }
+        }
+        for _ in 0..CPU_YIELDS {
+            let start = Instant::now();
+            yield_cpu();
+            let took = start.elapsed();
+            if took > LONG {
+                let sleeps = took.as_micros() / A_SLEEP.as_micros();
+                self.debt.store(sleeps.try_into().unwrap_or(u32::MAX), Ordering::Relaxed);
+                self.debt_since.store(passed, Ordering::Relaxed);
+                return attempt();
+            }
             if let Some(result) = attempt() {
                 return Some(result);
             }
