@@ -103,7 +103,7 @@ impl<M> Core<M> {
 
 impl<M: Send> Control for Core<M> {
     fn close(&self) {
-        self.channel.close();
+        self.channel.close(crate::channel::End::Receiver);
     }
     fn course(&self) -> &Course {
         &self.course

@@ -294,24 +294,24 @@ unsafe impl<T: Shareable> Kind<T> for Crossing<T> {
         }
     }
 
-    fn close(&self) -> bool {
+    fn close(&self, end: End) -> bool {
         match &self.0 {
-            Inner::Here(channel) => channel.close(),
-            Inner::Arena(ring, _) => ring.close(),
+            Inner::Here(channel) => channel.close(end),
+            Inner::Arena(ring, owner) => used(ring, owner, end).close(),
         }
     }
 
-    fn is_closed(&self) -> bool {
+    fn is_closed(&self, end: End) -> bool {
         match &self.0 {
-            Inner::Here(channel) => channel.is_closed(),
-            Inner::Arena(ring, _) => ring.is_closed(),
+            Inner::Here(channel) => channel.is_closed(end),
+            Inner::Arena(ring, owner) => used(ring, owner, end).is_closed(),
         }
     }
 
-    fn len(&self) -> usize {
+    fn len(&self, end: End) -> usize {
         match &self.0 {
-            Inner::Here(channel) => channel.len(),
-            Inner::Arena(ring, _) => ring.len(),
+            Inner::Here(channel) => channel.len(end),
+            Inner::Arena(ring, owner) => used(ring, owner, end).len(),
         }
     }
 

@@ -55,9 +55,10 @@ pub unsafe trait Kind<T>: Sized {
     /// Receives what is there, up to so many.
     unsafe fn take(&self, into: &mut Vec<T>, most: usize) -> usize;
 
-    fn close(&self) -> bool;
-    fn is_closed(&self) -> bool;
-    fn len(&self) -> usize;
+    // The end is that of the handle by which it is asked.
+    fn close(&self, end: End) -> bool;
+    fn is_closed(&self, end: End) -> bool;
+    fn len(&self, end: End) -> usize;
     /// `None`: any number.
     fn capacity(&self) -> Option<usize>;
 
@@ -166,21 +167,21 @@ unsafe impl<T> Kind<T> for Local<T> {
         }
     }
 
-    fn close(&self) -> bool {
+    fn close(&self, _: End) -> bool {
         match &self.0 {
             Flavor::Queue(queue) => queue.close(),
             Flavor::Meet(meet) => meet.close(),
         }
     }
 
-    fn is_closed(&self) -> bool {
+    fn is_closed(&self, _: End) -> bool {
         match &self.0 {
             Flavor::Queue(queue) => queue.is_closed(),
             Flavor::Meet(meet) => meet.is_closed(),
         }
     }
 
-    fn len(&self) -> usize {
+    fn len(&self, _: End) -> usize {
         match &self.0 {
             Flavor::Queue(queue) => queue.len(),
             Flavor::Meet(_) => 0,

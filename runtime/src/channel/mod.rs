@@ -166,17 +166,17 @@ impl<T, C: Kind<T>> Sender<T, C> {
     /// A `send` of another thread that runs at the same time may come before or after it. If it succeeds and the receivers have seen the
     /// end already, its value stays and is dropped with the channel.
     pub fn close(&self) -> bool {
-        self.kind.close()
+        self.kind.close(End::Sender)
     }
 
     /// Whether it is closed.
     pub fn is_closed(&self) -> bool {
-        self.kind.is_closed()
+        self.kind.is_closed(End::Sender)
     }
 
     /// How many values are in it, at some moment.
     pub fn len(&self) -> usize {
-        self.kind.len()
+        self.kind.len(End::Sender)
     }
 
     /// Whether none is.
@@ -245,17 +245,17 @@ impl<T, C: Kind<T>> Receiver<T, C> {
 
     /// Closes the channel, as [`Sender::close`]: afterwards what is in it can be received, and no more comes.
     pub fn close(&self) -> bool {
-        self.kind.close()
+        self.kind.close(End::Receiver)
     }
 
     /// Whether it is closed. Values may be in it.
     pub fn is_closed(&self) -> bool {
-        self.kind.is_closed()
+        self.kind.is_closed(End::Receiver)
     }
 
     /// How many values are in it, at some moment.
     pub fn len(&self) -> usize {
-        self.kind.len()
+        self.kind.len(End::Receiver)
     }
 
     /// Whether none is.

@@ -18,7 +18,7 @@ pub const SAME: &[super::Test] = super::tests! {
 };
 pub const PROCESS: &[super::Test] = super::tests! {
     a_channel_survives who_waits_for_a_dead_sender_is_told a_death_closes_what_only_the_dead_had
-    a_handle_in_transit_comes_back a_sender_is_killed_at_a_rendezvous a_receiver_is_killed_at_a_rendezvous
+    a_handle_in_transit_comes_back who_only_asked_had_the_handle a_sender_is_killed_at_a_rendezvous a_receiver_is_killed_at_a_rendezvous
     a_rendezvous_survives
 };
 
@@ -345,6 +345,31 @@ fn a_handle_in_transit_comes_back() {
 }
 
 /// A send ends when the value has been received, by whomever.
+/// A process that did no more with a handle than to ask something has it, and takes it along.
+fn who_only_asked_had_the_handle() {
+    type Given = (u32, Sender<u64>, Receiver<u64>, Sender<u32>, Receiver<()>);
+    fn ask((what, sender, receiver, told, never): Given) {
+        match what {
+            0 => assert!(sender.is_empty() && receiver.is_empty()),
+            1 => assert!(!sender.is_closed() && !receiver.is_closed()),
+            _ => assert!(sender.close() && !receiver.close()),
+        }
+        told.send(std::process::id()).unwrap();
+        let _ = never.recv();
+    }
+    for what in 0..3 {
+        let (sender, receiver) = across::bounded(3);
+        let (told, told_in) = across::bounded(1);
+        let (_go, never) = across::bounded(1);
+        let asks = task(ask, (what, sender.clone(), receiver.clone(), told, never));
+        kill(told_in.recv().unwrap());
+        assert!(matches!(asks.join(), Err(TaskError::Died(_))));
+        eventually("its handles are gone", || lost(sender.lost()) == [1, 1, 0]);
+        drop(receiver);
+        assert!(sender.is_closed() && sender.send(1).is_err());
+    }
+}
+
 fn a_rendezvous() {
     let before = usage().used;
     let (numbers, numbers_in) = across::rendezvous::<u64>();
