@@ -49,7 +49,9 @@
 //!
 //! # Replies
 //! A request counts as the agent's that was asked, also when that has given the [`Reply`] to somebody else: it fails when that agent's process
-//! dies. If the other's process dies with the reply, nobody tells: give such requests a limit.
+//! dies. It is [`Unanswered`](RequestError::Unanswered) when the process dies that has received the reply last, be it in a message, in an argument
+//! or as a result, by itself or as a part of a tuple, an `Option` or a type made by [`shareable!`](crate::shareable). Of a reply inside of something else in
+//! the arena (an `ArenaBox`, a list, a mutex) who takes it out has it from its first [`is_wanted`](Reply::is_wanted) on.
 //!
 //! # Price
 //! A message costs what a channel between processes does ([`channel::across`](crate::channel::across)), a request a block of the arena
@@ -121,6 +123,8 @@ struct Life {
     ends: AtomicU32,
     /// The process that looks after it.
     keeper: u32,
+    /// The process that it is in, while it is.
+    home: AtomicU32,
 }
 
 // SAFETY: words, in this and all that follow but the last two.
@@ -128,7 +132,11 @@ unsafe impl Shareable for Life {}
 // SAFETY: a word, and a value that may cross.
 unsafe impl<R: Shareable> Shareable for Answer<R> {}
 // SAFETY: in the arena.
-unsafe impl<R: Shareable> Shareable for Reply<R> {}
+unsafe impl<R: Shareable> Shareable for Reply<R> {
+    fn arrived(&self) {
+        self.answer.hold(process::identity());
+    }
+}
 // SAFETY: a handle that may cross, and what is in the arena.
 unsafe impl<M: Shareable> Shareable for Address<M> {}
 
@@ -140,6 +148,7 @@ impl Life {
             is_over: AtomicU32::new(0),
             ends: AtomicU32::new(0),
             keeper: process::identity(),
+            home: AtomicU32::new(0),
         }
     }
 
@@ -227,7 +236,7 @@ impl<M: Shareable> Address<M> {
         limit: impl Into<Limit<'l>>,
     ) -> Result<R, RequestError> {
         let limit = limit.into();
-        let answer = ArenaArc::try_new(Answer::new()).map_err(RequestError::Full)?;
+        let answer = ArenaArc::try_new(Answer::new(process::identity())).map_err(RequestError::Full)?;
         let message = message(Reply { answer: answer.clone() });
         let number = self.sender.send_numbered(message, &limit).map_err(|(_, why)| of(why))?;
         self.wait(&answer, number, &limit)
@@ -252,7 +261,7 @@ impl<M: Shareable> Address<M> {
                 (Some(how), _) => Some(RequestError::Died(how)),
                 (None, Err(why)) => Some(of(Some(why))),
                 (None, Ok(())) if self.is_left_alone() => Some(RequestError::Unanswered),
-                (None, Ok(())) => None,
+                (None, Ok(())) => self.died_with(answer, number),
             };
             match why {
                 Some(why) if answer.give_up() => return Err(why),
@@ -263,6 +272,15 @@ impl<M: Shareable> Address<M> {
             let (word, value) = answer.word();
             ended = process::wait_beside(word, value, deaths, (&self.life.deaths, own_deaths), limit);
         }
+    }
+
+    /// Why there will be no answer, if the reply was in a process that has died. If the agent was there too, its keeper tells.
+    fn died_with<R>(&self, answer: &Answer<R>, number: u32) -> Option<RequestError> {
+        let dead = answer.dead_holder(process::is_dead)?;
+        // Acquire: the keeper has told before there was another agent. pairs: agent.home
+        let agent_died_too = self.life.home.load(Ordering::Acquire) == dead;
+        let fate = || self.life.fate(number).1.map_or(RequestError::Unanswered, RequestError::Died);
+        (!agent_died_too).then(fate)
     }
 
     /// Whether there is no agent, and nobody who would tell.
@@ -300,6 +318,7 @@ impl<R: Shareable> Reply<R> {
 
     /// Whether somebody waits for it.
     pub fn is_wanted(&self) -> bool {
+        self.arrived();
         self.answer.is_wanted()
     }
 }
@@ -329,7 +348,11 @@ struct Job<A, S, M: Shareable, R> {
 }
 
 // SAFETY: functions that all processes have at the same address, which is looked after before it is sent, and what may cross.
-unsafe impl<A: Shareable, S: 'static, M: Shareable, R: 'static> Shareable for Job<A, S, M, R> {}
+unsafe impl<A: Shareable, S: 'static, M: Shareable, R: 'static> Shareable for Job<A, S, M, R> {
+    fn arrived(&self) {
+        self.argument.arrived();
+    }
+}
 
 /// The agent's life.
 fn live<A: Shareable, S: 'static, M: Shareable, R: Into<Next> + 'static>(job: Job<A, S, M, R>) {
@@ -337,11 +360,14 @@ fn live<A: Shareable, S: 'static, M: Shareable, R: Into<Next> + 'static>(job: Jo
     struct Ends(ArenaArc<Life>);
     impl Drop for Ends {
         fn drop(&mut self) {
+            self.0.home.store(0, Ordering::Relaxed); // what the process does from here on is not its
             self.0.ends.fetch_add(1, Ordering::Relaxed); // the task's end says the rest
             process::wake(&self.0.ends, 1);
         }
     }
     let is_in_worker = job.is_in_worker;
+    // Release: what became of the one before, which was told before our task was sent. pairs: agent.home
+    job.life.home.store(process::identity(), Ordering::Release);
     let _ends = Ends(job.life);
     let live = move || {
         let mut state = (job.make)(job.argument);

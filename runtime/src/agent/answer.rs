@@ -5,6 +5,8 @@
 //! 2. Who waits and gives up sets it from *waiting* to *unwanted*. Of that and 1 the second fails: then the answer goes
 //!    back to who gave it, or is there for who waits.
 //! 3. A process that dies in 1 has answered or has not: the state says so.
+//! 4. Who receives the reply notes its process here. Who waits looks after each death whether that one has died, and then gives
+//!    up as in 2. A process that dies while it sends the reply on is the one noted until another has received it.
 
 use std::mem::MaybeUninit;
 
@@ -19,6 +21,8 @@ const TAKEN: u32 = 4;
 
 pub struct Answer<R> {
     state: AtomicU32,
+    /// The process that the reply came to last.
+    holder: AtomicU32,
     value: UnsafeCell<MaybeUninit<R>>,
 }
 
@@ -36,8 +40,22 @@ pub enum Came<R> {
 }
 
 impl<R> Answer<R> {
-    pub fn new() -> Self {
-        Self { state: AtomicU32::new(WAITING), value: UnsafeCell::new(MaybeUninit::uninit()) }
+    /// Whose reply that process has.
+    pub fn new(holder: u32) -> Self {
+        let (state, holder) = (AtomicU32::new(WAITING), AtomicU32::new(holder));
+        Self { state, holder, value: UnsafeCell::new(MaybeUninit::uninit()) }
+    }
+
+    /// The reply has come to that process.
+    pub fn hold(&self, process: u32) {
+        self.holder.store(process, Ordering::Relaxed); // who waits is told by a death, not by this
+    }
+
+    /// The process that has the reply, if it is dead.
+    pub fn dead_holder(&self, is_dead: impl Fn(u32) -> bool) -> Option<u32> {
+        let holder = self.holder.load(Ordering::Relaxed);
+        // Once more: it may have gone on to another process before that one died.
+        (is_dead(holder) && self.holder.load(Ordering::Relaxed) == holder).then_some(holder)
     }
 
     /// The word to wait for, and its value until something comes.
@@ -116,7 +134,7 @@ mod models {
     #[test]
     fn an_answer_is_had_once() {
         loom::model(|| {
-            let answer = Arc::new(Answer::new());
+            let answer = Arc::new(Answer::new(0));
             let value = std::sync::Arc::new(());
             let gives = {
                 let (answer, value) = (answer.clone(), value.clone());
@@ -137,11 +155,30 @@ mod models {
         });
     }
 
+    /// The reply has gone on to another process when the first one dies: it is not taken for dead.
+    #[test]
+    fn a_reply_that_went_on_lives() {
+        loom::model(|| {
+            let (answer, dead) = (Arc::new(Answer::<()>::new(1)), Arc::new(AtomicU32::new(0)));
+            let goes_on = {
+                let (answer, dead) = (answer.clone(), dead.clone());
+                thread::spawn(move || {
+                    answer.hold(2);
+                    dead.store(1, Ordering::Release); // Release: it died after that
+                })
+            };
+            // Acquire: what was before the death.
+            assert_eq!(answer.dead_holder(|process| dead.load(Ordering::Acquire) == process), None);
+            goes_on.join().unwrap();
+            assert_eq!(answer.dead_holder(|process| process == 2), Some(2));
+        });
+    }
+
     /// Who waits sees why it was dropped; one that is never looked at is dropped with its answer.
     #[test]
     fn one_that_is_dropped_says_so() {
         loom::model(|| {
-            let answer = Arc::new(Answer::<std::sync::Arc<()>>::new());
+            let answer = Arc::new(Answer::<std::sync::Arc<()>>::new(0));
             let why = Arc::new(AtomicU32::new(0));
             let drops = {
                 let (answer, why) = (answer.clone(), why.clone());
@@ -157,7 +194,7 @@ mod models {
                 Came::Value(_) => unreachable!("nobody answers"),
             }
             drops.join().unwrap();
-            let (answer, value) = (Answer::new(), std::sync::Arc::new(()));
+            let (answer, value) = (Answer::new(0), std::sync::Arc::new(()));
             // SAFETY: the one who answers.
             assert!(unsafe { answer.give(value.clone()) }.is_ok());
             drop(answer);

@@ -104,7 +104,7 @@ impl<T> Rooms<T> {
     }
 }
 
-impl<T> Places<T> for Rooms<T> {
+impl<T: Shareable> Places<T> for Rooms<T> {
     fn make_room(&self, first: u32, len: u32) -> bool {
         (len as usize) < self.used().count.load(Ordering::Relaxed) || self.grow(first, len).is_ok()
     }
@@ -118,7 +118,9 @@ impl<T> Places<T> for Rooms<T> {
     #[inline]
     unsafe fn read(&self, number: u32) -> T {
         // SAFETY: a value, by the caller.
-        unsafe { self.used().at::<T>(number).read().assume_init() }
+        let value = unsafe { self.used().at::<T>(number).read().assume_init() };
+        value.arrived();
+        value
     }
 }
 

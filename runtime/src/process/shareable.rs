@@ -35,7 +35,13 @@ use std::time::Duration;
     note = "plain data can, and `ArenaString`, `ArenaVec<T>`, `ArenaBox<T>`, `ArenaArc<T>` of `heddle::process`",
     note = "for a type of your own, wrap its definition: `heddle::shareable! {{ struct Point {{ x: f64, y: f64 }} }}`"
 )]
-pub unsafe trait Shareable: Send + 'static {}
+pub unsafe trait Shareable: Send + 'static {
+    /// The value has come to this process: told to the parts that it consists of, but not to what they point to. Stores words only:
+    /// it is called under locks of the arena.
+    #[doc(hidden)]
+    #[inline]
+    fn arrived(&self) {}
+}
 
 /// For [`shareable!`](crate::shareable).
 #[doc(hidden)]
@@ -56,11 +62,29 @@ plain! {
 }
 
 // SAFETY: nothing but its parts, in this and the next.
-unsafe impl<T: Shareable, const N: usize> Shareable for [T; N] {}
+unsafe impl<T: Shareable, const N: usize> Shareable for [T; N] {
+    #[inline]
+    fn arrived(&self) {
+        self.iter().for_each(T::arrived);
+    }
+}
 // SAFETY: as above.
-unsafe impl<T: Shareable> Shareable for Option<T> {}
+unsafe impl<T: Shareable> Shareable for Option<T> {
+    #[inline]
+    fn arrived(&self) {
+        self.iter().for_each(T::arrived);
+    }
+}
 // SAFETY: as above.
-unsafe impl<T: Shareable, E: Shareable> Shareable for Result<T, E> {}
+unsafe impl<T: Shareable, E: Shareable> Shareable for Result<T, E> {
+    #[inline]
+    fn arrived(&self) {
+        match self {
+            Ok(value) => value.arrived(),
+            Err(why) => why.arrived(),
+        }
+    }
+}
 // SAFETY: as above.
 unsafe impl<T: Shareable> Shareable for Wrapping<T> {}
 // SAFETY: nothing at all.
@@ -69,7 +93,14 @@ unsafe impl<T: Send + 'static> Shareable for PhantomData<T> {}
 macro_rules! tuple {
     ($($name:ident)*) => {
         // SAFETY: nothing but its parts.
-        unsafe impl<$($name: Shareable),*> Shareable for ($($name,)*) {}
+        unsafe impl<$($name: Shareable),*> Shareable for ($($name,)*) {
+            #[inline]
+            #[allow(non_snake_case)]
+            fn arrived(&self) {
+                let ($($name,)*) = self;
+                $($name.arrived();)*
+            }
+        }
     };
 }
 tuple!(A);
@@ -125,22 +156,45 @@ macro_rules! shareable {
     () => {};
     ($(#[$meta:meta])* $vis:vis struct $name:ident { $($(#[$field_meta:meta])* $field_vis:vis $field:ident : $type:ty),* $(,)? } $($rest:tt)*) => {
         $(#[$meta])* $vis struct $name { $($(#[$field_meta])* $field_vis $field : $type),* }
-        $crate::shareable!(@checked $name [$($type)*]);
+        $crate::shareable!(@checked $name [$($type)*] this {
+            $( $crate::process::Shareable::arrived(&this.$field); )*
+        });
         $crate::shareable! { $($rest)* }
     };
     ($(#[$meta:meta])* $vis:vis struct $name:ident ( $($(#[$field_meta:meta])* $field_vis:vis $type:ty),* $(,)? ); $($rest:tt)*) => {
         $(#[$meta])* $vis struct $name ( $($(#[$field_meta])* $field_vis $type),* );
-        $crate::shareable!(@checked $name [$($type)*]);
+        $crate::shareable!(@checked $name [$($type)*] this {
+            $crate::shareable!(@arrived this [$name] [] [$($type,)*]);
+        });
         $crate::shareable! { $($rest)* }
     };
     ($(#[$meta:meta])* $vis:vis enum $name:ident { $($(#[$variant_meta:meta])* $variant:ident $(( $($type:ty),* $(,)? ))? $(= $value:expr)?),* $(,)? } $($rest:tt)*) => {
         $(#[$meta])* $vis enum $name { $($(#[$variant_meta])* $variant $(( $($type),* ))? $(= $value)?),* }
-        $crate::shareable!(@checked $name [$($($($type)*)?)*]);
+        $crate::shareable!(@checked $name [$($($($type)*)?)*] this {
+            $($( $crate::shareable!(@arrived this [$name::$variant] [] [$($type,)*]); )?)*
+        });
         $crate::shareable! { $($rest)* }
     };
-    (@checked $name:ident [$($type:ty)*]) => {
+    // A name for each part: those of different calls differ.
+    (@arrived $this:ident [$($path:tt)*] [$($part:ident)*] [$first:ty, $($rest:ty,)*]) => {
+        $crate::shareable!(@arrived $this [$($path)*] [$($part)* part] [$($rest,)*]);
+    };
+    (@arrived $this:ident [$($path:tt)*] [$($part:ident)*] []) => {
+        #[allow(irrefutable_let_patterns)]
+        if let $($path)* ( $($part),* ) = $this {
+            $( $crate::process::Shareable::arrived($part); )*
+        }
+    };
+    (@checked $name:ident [$($type:ty)*] $this:ident { $($tell:tt)* }) => {
         // SAFETY: it has no parts but these, and they are checked below.
-        unsafe impl $crate::process::Shareable for $name {}
+        unsafe impl $crate::process::Shareable for $name {
+            #[inline]
+            fn arrived(&self) {
+                let $this = self;
+                let _ = $this;
+                $($tell)*
+            }
+        }
         const _: () = { $( $crate::process::check_shareable::<$type>(); )* };
     };
 }

@@ -165,6 +165,7 @@ unsafe fn run<A: Shareable, R: Shareable>(task: &Task) -> u32 {
     let function = unsafe { mem::transmute::<usize, fn(A) -> R>(function) };
     // SAFETY: the argument is read once.
     let argument = unsafe { task.storage().cast::<A>().read() };
+    argument.arrived();
     match panic::catch_unwind(AssertUnwindSafe(move || function(argument))) {
         Ok(result) => {
             // SAFETY: there is room for it, and the argument is not there any more.
@@ -288,7 +289,11 @@ impl<R: Shareable> TaskHandle<R> {
                 // SAFETY: the task is over and ours; what its state says is there, and read once.
                 let result = unsafe {
                     match task.state() {
-                        table::DONE => Ok(task.storage().cast::<R>().read()),
+                        table::DONE => {
+                            let result = task.storage().cast::<R>().read();
+                            result.arrived();
+                            Ok(result)
+                        }
                         table::PANICKED => {
                             let text = task.inside().cast::<Text>().read();
                             Err(TaskError::Panicked(text.as_str().to_owned()))

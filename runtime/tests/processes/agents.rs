@@ -20,7 +20,8 @@ pub const SAME: &[Test] = tests! {
 };
 pub const PROCESS: &[Test] = tests! {
     an_agent_is_elsewhere a_request_of_a_killed_agent_says_how an_agent_is_made_anew_after_a_kill
-    a_request_that_waits_for_a_dead_agent who_looks_after_an_agent_dies agents_and_kills an_agent_without_processes
+    a_request_that_waits_for_a_dead_agent
+    a_reply_that_dies_elsewhere_is_told who_looks_after_an_agent_dies agents_and_kills an_agent_without_processes
 };
 
 const SHORT: Duration = Duration::from_millis(10);
@@ -401,6 +402,51 @@ fn a_request_that_waits_for_a_dead_agent() {
         assert!(matches!(ask.join().unwrap(), Err(RequestError::Died(how)) if how.signal() == Some(9)));
     }
     assert!(is_kill(&handle.join()));
+}
+
+/// The agent lives, but has given the reply away, and the process that has it dies.
+fn a_reply_that_dies_elsewhere_is_told() {
+    heddle::shareable! {
+        struct Ask { reply: Reply<u64>, to: channel::Sender<Given> }
+        struct Given(u32, Option<Reply<u64>>);
+        enum Last { Nobody, One(u32, Given) }
+    }
+    fn hand_on(_: &mut (), Ask { reply, to }: Ask) {
+        assert!(to.send(Given(std::process::id(), Some(reply))).is_ok());
+    }
+    /// Dies if it is not where the agent is: else it gives the reply back.
+    fn die(given: Last) -> Option<Given> {
+        let Last::One(_, Given(agent, reply)) = given else { unreachable!("there is one") };
+        if std::process::id() != agent {
+            kill(std::process::id());
+            thread::sleep(LONG);
+        }
+        Some(Given(agent, reply))
+    }
+    assert!(matches!(Last::Nobody, Last::Nobody));
+    let (address, handle) = across::spawn((), |()| (), hand_on).unwrap();
+    for _ in 0..3 {
+        let (to, given) = channel::bounded(1);
+        let asks = address.clone();
+        let asks = thread::spawn(move || asks.request(|reply| Ask { reply, to }));
+        let mut given = given.recv().unwrap();
+        loop {
+            match task(die, Last::One(7, given)).join() {
+                Ok(back) => given = back.unwrap(),
+                Err(why) => break assert!(matches!(why, TaskError::Died(_)), "{why}"),
+            }
+        }
+        assert_eq!(asks.join().unwrap(), Err(RequestError::Unanswered));
+    }
+    // One that another process has sent on is as good as before.
+    let (to, given) = channel::bounded(1);
+    let asks = thread::spawn(move || address.request(|reply| Ask { reply, to }));
+    let Given(_, reply) = given.recv().unwrap();
+    let back = task(|reply: Option<Reply<u64>>| reply, reply).join().unwrap();
+    assert!(back.as_ref().is_some_and(Reply::is_wanted));
+    task(|reply: Option<Reply<u64>>| reply.unwrap().send(5).unwrap(), back).join().unwrap();
+    assert_eq!(asks.join().unwrap(), Ok(5));
+    assert_eq!(handle.join(), End::Stopped);
 }
 
 /// The agent goes on, and when it dies then, who asks it learns that it is gone.
