@@ -53,7 +53,8 @@ fn resident(at: usize, len: usize) -> usize {
     v.iter().filter(|&&b| b & 1 != 0).count()
 }
 
-/// The signal that ends a forked child which runs `f`; 0: it came to the end of it.
+/// The signal that ends a forked child which runs `f`; 0: it came to the end of it. `f` must not allocate: another thread's
+/// lock on the allocator stays locked in the child.
 fn signal_of(f: impl Fn()) -> i32 {
     // SAFETY: the child does nothing but `f` and ends; `f` uses memory only.
     unsafe {
@@ -62,13 +63,26 @@ fn signal_of(f: impl Fn()) -> i32 {
             // The test runner's handler for overflows is not wanted.
             let default = [0u64; 4];
             sys!(l::__NR_rt_sigaction, l::SIGSEGV, default.as_ptr(), 0, 8);
-            f();
+            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).is_err() {
+                sys!(l::__NR_kill, sys!(l::__NR_getpid), l::SIGABRT);
+            }
             sys!(l::__NR_exit_group, 0);
         }
         let mut status = 0i32;
         assert_eq!(sys!(l::__NR_wait4, pid, &mut status as *mut _, 0, 0) as i32, pid);
         status & 0x7f
     }
+}
+
+/// Runs `f` in a forked child, where no other test maps anything into the place of what was unmapped.
+fn alone(f: impl Fn() -> bool) -> bool {
+    let end = signal_of(|| {
+        if !f() {
+            // SAFETY: the child's own end.
+            unsafe { sys!(l::__NR_kill, sys!(l::__NR_getpid), l::SIGKILL) };
+        }
+    });
+    end == 0
 }
 
 #[test]
@@ -246,23 +260,27 @@ fn unmapping_a_part_or_across_slots() {
     let mut stacks: Vec<usize> = (0..4).map(|_| stack(s, size, PAGE)).collect();
     stacks.sort();
     stacks.iter().for_each(|&at| fill(at + PAGE, size - PAGE, 6));
-    assert_eq!(s.unmap(stacks[0] + 4 * PAGE, PAGE), Pass);
-    // SAFETY: what the caller of `unmap` does.
-    unsafe { assert_eq!(sys!(l::__NR_munmap, stacks[0] + 4 * PAGE, PAGE), 0) };
-    assert!(!readable(stacks[0]) && !readable(stacks[0] + 4 * PAGE) && readable(stacks[0] + 5 * PAGE));
+    assert!(alone(|| {
+        let page = stacks[0] + 4 * PAGE;
+        // SAFETY: what the caller of `unmap` does.
+        let done = s.unmap(page, PAGE) == Pass && unsafe { sys!(l::__NR_munmap, page, PAGE) } == 0;
+        done && !readable(stacks[0]) && !readable(page) && readable(page + PAGE)
+    }));
     // The second's upper part, all of the third, and the fourth's first pages.
-    let (from, to) = (stacks[1] + 8 * PAGE, stacks[3] + 2 * PAGE);
-    assert_eq!(s.unmap(from, to - from), Pass);
-    // SAFETY: what the caller of `unmap` does.
-    unsafe { assert_eq!(sys!(l::__NR_munmap, from, to - from), 0) };
-    assert!(!readable(stacks[1]) && readable(from - 1) && !readable(stacks[2] + PAGE));
-    assert!(!readable(to - 1) && readable(to));
-    for at in stacks {
-        assert_eq!(s.unmap(at, size), Pass);
-    }
-    assert_eq!(s.inner.lock().in_use(), 0);
-    let at = stack(s, size, PAGE);
-    assert!(is_zero(at + PAGE, size - PAGE));
+    assert!(alone(|| {
+        let (from, to) = (stacks[1] + 8 * PAGE, stacks[3] + 2 * PAGE);
+        // SAFETY: what the caller of `unmap` does.
+        let done = s.unmap(from, to - from) == Pass && unsafe { sys!(l::__NR_munmap, from, to - from) } == 0;
+        done && !readable(stacks[1])
+            && readable(from - 1)
+            && !readable(stacks[2] + PAGE)
+            && !readable(to - 1)
+            && readable(to)
+            && s.unmap(stacks[0] + 4 * PAGE, PAGE) == Pass
+            && stacks.iter().all(|&at| s.unmap(at, size) == Pass)
+            && s.inner.lock().in_use() == 0
+            && is_zero(stack(s, size, PAGE) + PAGE, size - PAGE)
+    }));
 }
 
 #[test]
@@ -280,39 +298,28 @@ fn locked_memory_is_not_used_again() {
 
 #[test]
 fn giving_up_unmaps_what_is_free() {
-    // In a child: another test might map something where the free slot was.
-    let end = signal_of(|| {
-        let s = pool();
+    let s = pool();
+    assert!(alone(|| {
         let size = 64 << 10;
         let (free, kept) = (stack(s, size, PAGE), stack(s, size, PAGE));
         let freed = s.unmap(free, size) == Done;
         fill(kept + PAGE, PAGE, 1);
         s.give_up();
         let gone = !readable(free + PAGE) && readable(kept + PAGE) && !readable(kept);
-        if !(freed && gone && s.allocate(size, true).is_none() && s.unmap(kept, size) == Done) {
-            // SAFETY: the child's own end.
-            unsafe { sys!(l::__NR_kill, sys!(l::__NR_getpid), l::SIGKILL) };
-        }
-    });
-    assert_eq!(end, 0);
+        freed && gone && s.allocate(size, true).is_none() && s.unmap(kept, size) == Done
+    }));
 }
 
 #[test]
 fn exhaustion_passes_on() {
-    // In a child: the limit holds for the whole process.
-    let end = signal_of(|| {
-        let s = pool();
-        // SAFETY: limits of the child's own.
-        unsafe {
-            let limit = [1u64 << 40, 1 << 40];
-            sys!(l::__NR_prlimit64, 0, l::RLIMIT_AS, limit.as_ptr(), 0);
-            if s.allocate(64 << 10, true).is_some() {
-                sys!(l::__NR_kill, sys!(l::__NR_getpid), l::SIGKILL);
-            }
-        }
-    });
-    assert_eq!(end, 0);
     let s = pool();
+    // In a child: the limit holds for the whole process.
+    assert!(alone(|| {
+        let limit = [1u64 << 40, 1 << 40];
+        // SAFETY: limits of the child's own.
+        unsafe { sys!(l::__NR_prlimit64, 0, l::RLIMIT_AS, limit.as_ptr(), 0) };
+        s.allocate(64 << 10, true).is_none()
+    }));
     assert_eq!(s.allocate(1 << 40, true), None);
     assert_eq!(s.allocate(12345, true), None);
     // More sizes than classes.
@@ -378,8 +385,9 @@ fn many_threads_at_once() {
                 unsafe { s.let_go() };
             }
         });
-        workers.into_iter().for_each(|w| w.join().unwrap());
+        let ends: Vec<_> = workers.into_iter().map(|w| w.join()).collect();
         stop.store(true, Ordering::Relaxed);
+        assert!(ends.iter().all(Result::is_ok));
     });
     let mut now = 1 << 60;
     while s.trim(now) {
