@@ -4,9 +4,10 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 use std::process::Command;
 
-use common::{Place, assert_fails, has_tool, run, skipped, text};
+use common::{Place, assert_fails, copy_program, has_tool, run, skipped, text};
 
 /// Where the ELF header keeps what, and the two segment kinds that matter.
 const CLASS: usize = 4;
@@ -213,7 +214,7 @@ fn a_program_that_cannot_be_read() {
         // Root reads everything: ask as nobody, from a copy of heddle that nobody can reach.
         fs::set_permissions(place.path(""), fs::Permissions::from_mode(0o755)).unwrap();
         let heddle = place.path("heddle");
-        fs::copy(common::HEDDLE, &heddle).unwrap();
+        copy_program(Path::new(common::HEDDLE), &heddle, 0o755);
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups", text(&heddle), "run", text(&program)]);
         run(&mut command)

@@ -474,10 +474,13 @@ mod tests {
         let heddle = folder.path().join("heddle");
         let absent = Kernels::find(&heddle).unwrap_err();
         assert!(absent.contains("cargo build") && absent.contains(KERNELS), "{absent}");
-        let program = folder.path().join("kernels");
+        let (draft, program) = (folder.path().join("draft"), folder.path().join("kernels"));
         for (says, found) in [("fib: sequential; rayon", true), ("something else", false)] {
-            fs::write(&program, format!("#!/bin/sh\necho '{says}'\n")).unwrap();
-            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+            fs::write(&draft, format!("#!/bin/sh\necho '{says}'\n")).unwrap();
+            // Another process writes it: a descriptor of this one's would live on for a moment in children that other tests
+            // start, and until then the kernel does not execute the file (ETXTBSY).
+            let done = Command::new("install").args([&draft, &program]).status().unwrap();
+            assert!(done.success());
             assert_eq!(Kernels::find(&heddle).is_ok(), found, "{says}");
         }
         let kernels = Kernels { program, list: "fib: sequential; rayon\nfib-threads: tokio\n".to_owned() };

@@ -4,7 +4,6 @@
 mod harness;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -435,9 +434,12 @@ fn unknown_options() {
 
 /// An executable file with these bytes.
 fn executable(scratch: &Scratch, name: &str, bytes: &[u8], mode: u32) -> PathBuf {
-    let path = scratch.path().join(name);
-    fs::write(&path, bytes).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    let (draft, path) = (scratch.path().join("draft"), scratch.path().join(name));
+    fs::write(&draft, bytes).unwrap();
+    // Another process writes it: a descriptor of this one's would live on for a moment in children that other tests start,
+    // and until then the kernel does not execute the file (ETXTBSY).
+    let done = Command::new("install").arg("-m").arg(format!("{mode:o}")).args([&draft, &path]).status();
+    assert!(done.is_ok_and(|status| status.success()));
     path
 }
 

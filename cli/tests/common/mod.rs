@@ -44,8 +44,15 @@ impl Place {
     /// Writes a file with these permissions.
     pub fn file(&self, name: &str, contents: &[u8], mode: u32) -> PathBuf {
         let path = self.path(name);
-        fs::write(&path, contents).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        if mode & 0o111 == 0 {
+            fs::write(&path, contents).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        } else {
+            let draft = self.path(&format!("{name}.draft"));
+            fs::write(&draft, contents).unwrap();
+            copy_program(&draft, &path, mode);
+            fs::remove_file(draft).unwrap();
+        }
         path
     }
 
@@ -55,6 +62,13 @@ impl Place {
         change(&mut image);
         self.file(name, &image, 0o755)
     }
+}
+
+/// Copies a file that is to be executed. Another process writes it: a descriptor of this one's would live on for a moment in
+/// children that other tests start, and until then the kernel does not execute the file (ETXTBSY).
+pub fn copy_program(from: &Path, to: &Path, mode: u32) {
+    let done = Command::new("install").arg("-m").arg(format!("{mode:o}")).args([from, to]).status().unwrap();
+    assert!(done.success());
 }
 
 /// Runs it; its output.
