@@ -9,7 +9,7 @@
 
 enum { ROUNDS = 20000 };
 
-static int stop, files[2], set, queue, held;
+static int stop, files[2], set, queue, held, turn;
 static mqd_t messages;
 static volatile uint64_t work;
 
@@ -52,23 +52,32 @@ static void rounds(void) {
   }
 }
 
+/* The other thread has given up the last and nothing after it; the next is waited for. */
+static void next(int after) {
+  CHECK_EQ(__atomic_load_n(&held, __ATOMIC_SEQ_CST), after);
+  __atomic_store_n(&turn, after + 1, __ATOMIC_SEQ_CST);
+}
+
 /* Waits for each of them, which the other thread gives up in turn. */
 static void *waits(void *argument) {
   char text[64];
+  next(0);
   OK(flock(files[1], LOCK_EX));
-  CHECK_EQ(__atomic_load_n(&held, __ATOMIC_SEQ_CST), 1);
+  next(1);
   OK(lock(F_WRLCK, files[1]));
-  CHECK_EQ(__atomic_load_n(&held, __ATOMIC_SEQ_CST), 2);
+  next(2);
   change(-1);
-  CHECK_EQ(__atomic_load_n(&held, __ATOMIC_SEQ_CST), 3);
+  next(3);
   CHECK_EQ(msgrcv(queue, &message, 8, 0, 0), 8);
-  CHECK_EQ(__atomic_load_n(&held, __ATOMIC_SEQ_CST), 4);
+  next(4);
   CHECK_EQ(mq_receive(messages, text, sizeof text, 0), 5);
-  CHECK_EQ(__atomic_load_n(&held, __ATOMIC_SEQ_CST), 5);
+  next(5);
   return argument;
 }
 
+/* Just before something is given up: not before the other thread has come to it. */
 static void step(int to) {
+  while (__atomic_load_n(&turn, __ATOMIC_SEQ_CST) < to) sched_yield();
   sleep_ms(20);
   __atomic_store_n(&held, to, __ATOMIC_SEQ_CST);
 }
