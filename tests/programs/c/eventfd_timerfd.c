@@ -44,9 +44,9 @@ static void *timers(void *argument) {
     int fd = timerfd_create(clocks[i], TFD_CLOEXEC);
     uint64_t ticks, total = 0;
     CHECK(fd >= 0);
+    int64_t from = now_ms();
     struct itimerspec t = {.it_value = in_ms(clocks[i], 20)};
     if (relative) t.it_value = (struct timespec){0, 20000000};
-    int64_t from = now_ms();
     OK(timerfd_settime(fd, relative ? 0 : TFD_TIMER_ABSTIME, &t, 0));
     CHECK_EQ(read(fd, &ticks, 8), 8);
     CHECK_EQ(ticks, 1);
