@@ -23,9 +23,14 @@ use std::time::{Duration, Instant, SystemTime};
 
 unsafe extern "C" {
     fn kill(pid: i32, signal: i32) -> i32;
+    #[link_name = "signal"]
+    fn set_handler(signal: i32, handler: usize) -> usize;
 }
 
 const SIGKILL: i32 = 9;
+/// SIGHUP, SIGINT and SIGQUIT: ignored by who was started with `nohup`, or by a script in the background.
+const OF_A_TERMINAL: [i32; 3] = [1, 2, 3];
+const SIG_DFL: usize = 0;
 
 /// `tests/programs` in the source tree.
 pub fn programs_dir() -> PathBuf {
@@ -207,6 +212,14 @@ impl Job {
             .env("PYTHONWARNINGS", "ignore")
             .env("PYTHONUNBUFFERED", "1");
         command.envs(self.env.iter().map(|(k, v)| (k, v)));
+        // However the tests were started: programs find the signals as a shell in a terminal leaves them.
+        let defaults = || {
+            // SAFETY: signal takes two integers.
+            OF_A_TERMINAL.iter().for_each(|&number| _ = unsafe { set_handler(number, SIG_DFL) });
+            Ok(())
+        };
+        // SAFETY: signal may be called between fork and exec.
+        unsafe { command.pre_exec(defaults) };
         command
     }
 
