@@ -543,6 +543,10 @@ def main():
     parser.add_argument("--no-run", action="store_true")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
+    # Ignored under nohup or in a script's background, which tests would inherit; a handler is the default action for them.
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
     suite = Suite(options)
     os.makedirs(suite.out, exist_ok=True)
     suite.shim()
