@@ -5,21 +5,28 @@
 
 enum { THREADS = 16 };
 
-static pid_t spawn(int code, int ms) {
+/* It begins when it can read a byte from `until`, if that is a descriptor. */
+static pid_t spawn_held(int code, int ms, int until) {
   pid_t pid = fork();
   CHECK(pid >= 0);
   if (pid == 0) {
+    char byte;
+    if (until >= 0) CHECK_EQ(read(until, &byte, 1), 1);
     sleep_ms(ms);
     _exit(code);
   }
   return pid;
 }
 
+static pid_t spawn(int code, int ms) { return spawn_held(code, ms, -1); }
+
 static void *own_child(void *argument) {
-  int id = (int)(long)argument, status;
+  int id = (int)(long)argument, status, hold[2];
+  OK(pipe(hold));
   for (int i = 0; i < 4; i++) {
-    pid_t pid = spawn(id + i, 10 + id % 5);
+    pid_t pid = spawn_held(id + i, 10 + id % 5, hold[0]);
     CHECK_EQ(waitpid(pid, &status, WNOHANG), 0);
+    CHECK_EQ(write(hold[1], "", 1), 1);
     if (i == 0) {
       CHECK_EQ(waitpid(pid, &status, 0), pid);
     } else if (i == 1) {
@@ -38,6 +45,8 @@ static void *own_child(void *argument) {
     CHECK_EQ(WEXITSTATUS(status), id + i);
     FAILS(waitpid(pid, &status, 0), ECHILD);
   }
+  OK(close(hold[0]));
+  OK(close(hold[1]));
   return 0;
 }
 
@@ -101,13 +110,10 @@ static void *kinds(void *argument) {
   return argument;
 }
 
-static int flag;
-
+/* Lets a child end that main waits for. */
 static void *ticker(void *argument) {
-  while (!__atomic_load_n(&flag, __ATOMIC_SEQ_CST)) {
-    ++*(long *)argument;
-    sleep_ms(1);
-  }
+  for (int i = 0; i < 10; i++) sleep_ms(1);
+  CHECK_EQ(write((int)(long)argument, "", 1), 1);
   return 0;
 }
 
@@ -130,12 +136,11 @@ int main(void) {
   for (int i = 0; i < THREADS; i++) threads[i] = start(kinds, 0);
   for (int i = 0; i < THREADS; i++) join(threads[i]);
   puts("ok kinds");
-  long ticks = 0;
-  threads[0] = start(ticker, &ticks);
-  pid_t pid = spawn(3, 100);
+  int hold[2];
+  OK(pipe(hold));
+  pid_t pid = spawn_held(3, 0, hold[0]);
+  threads[0] = start(ticker, (void *)(long)hold[1]);
   CHECK_EQ(waitpid(pid, &status, 0), pid); /* main waits, others go on */
-  __atomic_store_n(&flag, 1, __ATOMIC_SEQ_CST);
   join(threads[0]);
-  CHECK(ticks >= 10);
   puts("ok others go on");
 }
