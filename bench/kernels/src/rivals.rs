@@ -5,6 +5,17 @@ pub fn heddle(workers: usize) {
     heddle::start(heddle::Options::new().workers(workers)).expect("Heddle starts");
 }
 
+/// Heddle, and a fiber that measures. It borrows what the closure does, since it is joined here.
+pub fn heddle_fiber(workers: usize, f: impl FnOnce() + Send) {
+    heddle(workers);
+    let f: Box<dyn FnOnce() + Send> = Box::new(f);
+    // SAFETY: a fiber of this stack measures, touches no thread-local across a wait, and has ended before this returns.
+    unsafe {
+        let f = std::mem::transmute::<Box<dyn FnOnce() + Send + '_>, Box<dyn FnOnce() + Send + 'static>>(f);
+        heddle::fiber::Builder::new().stack_size(4 << 20).spawn(f).expect("a stack").join().expect("no panic");
+    }
+}
+
 /// A pool of rayon. It runs other jobs on top of a waiting one, so the stacks are large.
 pub fn rayon(workers: usize) -> rayon::ThreadPool {
     rayon::ThreadPoolBuilder::new().num_threads(workers).stack_size(256 << 20).build().expect("a pool")

@@ -4,6 +4,7 @@ use crate::kernel::{Kernel, Rival, Unit};
 
 mod crossbeam;
 mod heddle;
+mod heddle_fibers;
 mod std;
 mod tokio;
 
@@ -16,6 +17,7 @@ pub const KERNEL: Kernel = Kernel {
     expected: |n| (n * (n - 1) / 2) as u64,
     rivals: &[
         Rival::here("heddle", heddle::run),
+        Rival::here("heddle, fibers", heddle_fibers::run),
         Rival::here("tokio", tokio::run),
         Rival::go("create.go"),
         Rival::here("std", std::run).at_most(2_000),

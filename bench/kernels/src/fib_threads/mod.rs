@@ -4,6 +4,7 @@ use crate::fib::{fib, sequential};
 use crate::kernel::{Kernel, Rival, Unit};
 
 mod heddle;
+mod heddle_fibers;
 mod may;
 mod std;
 mod tokio;
@@ -18,6 +19,7 @@ pub const KERNEL: Kernel = Kernel {
     rivals: &[
         Rival::here("sequential", sequential::run).single(),
         Rival::here("heddle", heddle::run).at_most(30),
+        Rival::here("heddle, fibers", heddle_fibers::run),
         Rival::here("tokio", tokio::run),
         Rival::here("may", may::run),
         Rival::go("fib_threads.go"),

@@ -3,6 +3,7 @@
 use crate::kernel::{Kernel, Rival, Unit};
 
 mod heddle;
+mod heddle_fibers;
 mod std;
 mod tokio;
 
@@ -16,6 +17,7 @@ pub const KERNEL: Kernel = Kernel {
     rivals: &[
         // 9 KiB each: as many as most machines have memory for.
         Rival::here("heddle", heddle::run).at_most(300_000),
+        Rival::here("heddle, fibers", heddle_fibers::run),
         Rival::here("tokio", tokio::run),
         Rival::go("parked.go"),
         Rival::here("std", std::run).at_most(10_000),

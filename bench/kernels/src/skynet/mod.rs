@@ -4,6 +4,7 @@ use crate::kernel::{Kernel, Rival, Unit};
 
 mod chili;
 mod heddle;
+mod heddle_fibers;
 mod heddle_threads;
 mod rayon;
 mod sequential;
@@ -20,6 +21,7 @@ pub const KERNEL: Kernel = Kernel {
         Rival::here("sequential", sequential::run).single(),
         Rival::here("heddle", heddle::run),
         Rival::here("heddle, threads", heddle_threads::run).at_most(100_000),
+        Rival::here("heddle, fibers", heddle_fibers::run),
         Rival::here("rayon", rayon::run),
         Rival::here("chili", chili::run),
         Rival::here("tokio", tokio::run),

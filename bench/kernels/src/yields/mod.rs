@@ -3,6 +3,7 @@
 use crate::kernel::{Kernel, Rival, Unit};
 
 mod heddle;
+mod heddle_fibers;
 mod std;
 mod tokio;
 
@@ -15,6 +16,7 @@ pub const KERNEL: Kernel = Kernel {
     expected: |n| n as u64,
     rivals: &[
         Rival::here("heddle", heddle::run),
+        Rival::here("heddle, fibers", heddle_fibers::run),
         Rival::here("tokio", tokio::run),
         Rival::go("yield.go"),
         Rival::here("std", std::run),
