@@ -78,10 +78,10 @@ pub fn yield_worker() {
     loom::thread::yield_now();
 }
 
-/// Whether the caller is a user thread, which can let others run cheaply.
+/// Whether the caller is a user thread or a fiber, which can let others run cheaply.
 pub fn is_user_thread() -> bool {
     #[cfg(not(loom))]
-    return crate::start::is_user_thread();
+    return crate::start::is_user_thread() || crate::fiber::is_fiber();
     #[cfg(loom)]
     false
 }

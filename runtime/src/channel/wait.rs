@@ -198,20 +198,23 @@ impl Patience {
         if most > 1 {
             self.rounds.store(most - 1, Ordering::Relaxed);
         }
-        if crate::prim::is_user_thread() { Self::yield_worker(attempt) } else { self.yield_cpu(passed as u32, attempt) }
-    }
-
-    /// Whoever is waited for may need this worker.
-    fn yield_worker<R>(mut attempt: impl FnMut() -> Option<R>) -> Option<R> {
-        (0..YIELDS).find_map(|_| {
+        if !crate::prim::is_user_thread() {
+            return self.yield_cpu(passed as u32, attempt);
+        }
+        // Whoever is waited for may need this worker.
+        for _ in 0..YIELDS {
             yield_worker();
-            attempt()
-        })
+            if let Some(result) = attempt() {
+                return Some(result);
+            }
+        }
+        None
     }
 
     /// Whoever is waited for may need this CPU, and a sleep and a wake for each value cost ten times as much as all the rest. But a
     /// program that computes would keep the CPU for a slice, where who sleeps has it back when it is woken. So a yield that took
     /// long is paid back, unless many values came of it: as many waits do without as could have slept in that time.
+    #[inline(never)]
     fn yield_cpu<R>(&self, passed: u32, mut attempt: impl FnMut() -> Option<R>) -> Option<R> {
         let debt = self.debt.load(Ordering::Relaxed);
         if debt > 0 {
