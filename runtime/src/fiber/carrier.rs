@@ -572,7 +572,11 @@ impl Pool {
             });
             Clock::start(pool)?;
             for _ in 0..start::workers() {
-                pool.add_carrier()?;
+                match pool.add_carrier() {
+                    // Fewer will do.
+                    Err(_) if pool.made.load(Ordering::Relaxed) != 0 => break,
+                    made => made?,
+                }
             }
             // Release: all is there. pairs: fiber.started
             pool.started.store(true, Ordering::Release);

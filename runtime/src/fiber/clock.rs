@@ -43,6 +43,8 @@ pub struct Clock {
     told: AtomicU32,
     /// A watch is on.
     watches: AtomicBool,
+    /// There is the thread.
+    runs: AtomicBool,
 }
 
 impl Clock {
@@ -52,13 +54,18 @@ impl Clock {
             count: AtomicUsize::new(0),
             told: AtomicU32::new(0),
             watches: AtomicBool::new(false),
+            runs: AtomicBool::new(false),
         }
     }
 
-    /// Makes the thread.
+    /// Makes the thread, unless an earlier try has.
     pub fn start(pool: &'static Pool) -> io::Result<()> {
+        if pool.clock.runs.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let builder = thread::Builder::new().name("fibers' clock".to_string()).stack_size(64 * 1024);
         crate::thread::spawn_std(builder, move || pool.clock.run(pool))?;
+        pool.clock.runs.store(true, Ordering::Relaxed);
         Ok(())
     }
 
