@@ -3,6 +3,15 @@
 
 use crate::prim::{AtomicU32, Ordering, relax, yield_cpu};
 
+/// Looks until it is so.
+pub fn until(is_so: impl Fn() -> bool) {
+    let mut turns = 0;
+    while !is_so() {
+        turns += 1;
+        if turns % 64 == 0 { yield_cpu() } else { relax() }
+    }
+}
+
 /// See the module.
 pub struct Spin(AtomicU32);
 
@@ -21,11 +30,7 @@ impl Spin {
 
     /// Takes it when it is free.
     pub fn acquire(&self) {
-        let mut turns = 0;
-        while !self.try_acquire() {
-            turns += 1;
-            if turns % 64 == 0 { yield_cpu() } else { relax() }
-        }
+        until(|| self.try_acquire());
     }
 
     /// Gives it back. Only for who holds it.

@@ -113,13 +113,6 @@ pub(crate) fn give_turn() -> bool {
     movable().is_some_and(|(carrier, me)| unsafe { carrier.give_turn(me) })
 }
 
-/// Lets other fibers of the carrier run first; a caller that is no fiber, or the only one here that is ready, lets other threads.
-///
-/// [`heddle::yield_now`](crate::yield_now) does the same.
-pub fn yield_now() {
-    crate::thread::yield_now();
-}
-
 /// A fiber to be made.
 #[derive(Clone, Debug, Default)]
 #[must_use = "a builder makes a fiber when `spawn` is called"]

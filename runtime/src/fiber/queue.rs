@@ -19,8 +19,8 @@
 use std::collections::VecDeque;
 
 use crate::channel::cell::UnsafeCell;
-use crate::prim::{AtomicU32, AtomicUsize, Ordering, heavy_fence, light_fence, relax, yield_cpu};
-use crate::spin::Spin;
+use crate::prim::{AtomicU32, AtomicUsize, Ordering, heavy_fence, light_fence};
+use crate::spin::{self, Spin};
 
 /// Every so many times a fiber that has run before comes first.
 const TURNS: u32 = 32;
@@ -96,12 +96,8 @@ impl<P: Copy + PartialEq> Queue<P> {
     fn give_way(&self) {
         // Release: as in `owned`; nothing was done. pairs: fiber.busy
         self.busy.store(0, Ordering::Release);
-        let mut turns = 0;
         // Acquire: as in `owned`. pairs: fiber.wanted
-        while self.wanted.load(Ordering::Acquire) != 0 {
-            turns += 1;
-            if turns % 64 == 0 { yield_cpu() } else { relax() }
-        }
+        spin::until(|| self.wanted.load(Ordering::Acquire) == 0);
     }
 
     /// Adds a new one.
@@ -175,12 +171,8 @@ impl<P: Copy + PartialEq> Queue<P> {
         }
         self.wanted.store(1, Ordering::Relaxed);
         heavy_fence(); // the store comes before the load. pairs: fiber.biased
-        let mut turns = 0;
         // Acquire: what the owner did. pairs: fiber.busy
-        while self.busy.load(Ordering::Acquire) != 0 {
-            turns += 1;
-            if turns % 64 == 0 { yield_cpu() } else { relax() }
-        }
+        spin::until(|| self.busy.load(Ordering::Acquire) == 0);
         let stolen = self.fibers.with_mut(|fibers| {
             // SAFETY: the owner stays out, and other thieves do.
             let fibers = unsafe { &mut *fibers };

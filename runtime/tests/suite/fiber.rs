@@ -10,6 +10,8 @@ use heddle::fiber::{self, JoinHandle};
 use heddle::sync::{Barrier, Condvar, Event, Mutex, Semaphore};
 use heddle::{Mode, SpawnError, channel};
 
+use super::{Counts, eventually};
+
 super::tests![
     fork_join_by_fibers,
     results_of_all_sizes_are_dropped_once,
@@ -64,21 +66,6 @@ fn fib(n: u32) -> u64 {
 fn fork_join_by_fibers() {
     assert_eq!(fib(18), 2584); // from a thread
     assert_eq!(spawn(|| fib(18)).join().unwrap(), 2584);
-}
-
-struct Counts(Arc<AtomicUsize>);
-impl Drop for Counts {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
-fn eventually(what: &str, done: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
-        heddle::sleep(Duration::from_millis(1));
-    }
 }
 
 fn results_of_all_sizes_are_dropped_once() {

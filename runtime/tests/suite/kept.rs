@@ -5,9 +5,11 @@ use std::collections::HashSet;
 use std::panic::{set_hook, take_hook};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use heddle::{Builder, Mode, spawn};
+
+use super::{Counts, eventually};
 
 super::tests![
     thread_locals_are_new,
@@ -50,13 +52,6 @@ fn thread_locals_are_new() {
     }
 }
 
-struct Counts(Arc<AtomicUsize>);
-impl Drop for Counts {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
 thread_local!(static OWNED: RefCell<Option<Counts>> = const { RefCell::new(None) });
 
 fn destructors_run_before_the_join_ends() {
@@ -65,14 +60,6 @@ fn destructors_run_before_the_join_ends() {
         let counts = Counts(dropped.clone());
         spawn(move || OWNED.set(Some(counts))).join().unwrap();
         assert_eq!(dropped.load(Ordering::SeqCst), i + 1);
-    }
-}
-
-fn eventually(what: &str, done: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
-        heddle::sleep(Duration::from_millis(1));
     }
 }
 

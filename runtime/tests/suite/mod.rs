@@ -59,3 +59,21 @@ pub(crate) fn on_threads<F: Fn(u32) + Send + Sync + 'static>(count: u32, f: F) {
         thread.join().unwrap();
     }
 }
+
+/// Counts how often such are dropped.
+pub(crate) struct Counts(pub std::sync::Arc<std::sync::atomic::AtomicUsize>);
+
+impl Drop for Counts {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+/// Waits until it is so, or fails.
+pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
+    let start = std::time::Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < std::time::Duration::from_secs(20), "{what}");
+        heddle::sleep(std::time::Duration::from_millis(1));
+    }
+}
