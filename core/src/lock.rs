@@ -79,6 +79,13 @@ impl<T> SpinLock<T> {
         }
     }
 
+    /// Whether nobody has the lock, at some time; then the caller sees what the last holder did.
+    #[inline]
+    pub fn is_free(&self) -> bool {
+        // Acquire: sees what the last holder wrote. pairs: spinlock
+        self.word.load(Ordering::Acquire) == 0
+    }
+
     /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         #[cfg(loom)]
