@@ -16,8 +16,10 @@ pub use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU
 pub fn fence(ordering: Ordering) {
     // SeqCst: the only one that needs an instruction on this architecture.
     if ordering == Ordering::SeqCst {
-        // SAFETY: the word at the stack pointer stays what it is. A barrier to the compiler as well: it may touch memory.
-        unsafe { core::arch::asm!("lock or dword ptr [rsp], 0") };
+        // Not at the stack pointer: the caller may take 8 bytes from there next, of which only 4 were written just now, and
+        // a CPU waits then until they are in the cache.
+        // SAFETY: the word in the red zone stays what it is. A barrier to the compiler as well: it may touch memory.
+        unsafe { core::arch::asm!("lock or dword ptr [rsp - 64], 0") };
     } else {
         core::sync::atomic::fence(ordering);
     }
