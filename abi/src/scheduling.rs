@@ -141,8 +141,14 @@ pub unsafe fn inherit(parent: *mut Thread, child: *mut Thread) -> Result<(), isi
 /// # Safety
 /// Its block is not free yet, and it runs no more.
 pub unsafe fn forget(t: *mut Thread) {
-    // SAFETY: the caller's.
-    release(unsafe { (*t).attributes.swap(0, Ordering::Relaxed) });
+    // SAFETY: the caller's. Nobody else writes it.
+    unsafe {
+        let record = (*t).attributes.load(Ordering::Relaxed);
+        if record != 0 {
+            (*t).attributes.store(0, Ordering::Relaxed);
+            release(record);
+        }
+    }
 }
 
 /// Forgets everything, in a forked child.

@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use heddle_core::identity::{PendingSignals, SigInfo};
 use heddle_core::lock::SpinLock;
 use heddle_core::park::Reason;
-use heddle_core::prim::fence;
+use heddle_core::prim::{fence, fence_after_rmw};
 use heddle_core::sched::{RT, current, ready};
 use heddle_core::sys::{self, linux as l};
 use heddle_core::thread::Thread;
@@ -232,10 +232,10 @@ pub unsafe fn thread_ends(t: *mut Thread) {
     // SAFETY: the caller's.
     unsafe {
         (*t).identity.sig_mask.store(u64::MAX, Ordering::Relaxed);
-        // SeqCst: see `send_to_process`. pairs: signal.mask
-        fence(Ordering::SeqCst);
         {
             let mut q = (*t).signals.lock();
+            // The lock's, between the mask above and what `pass_on` reads: see `send_to_process`. pairs: signal.mask
+            fence_after_rmw();
             q.owner = 0;
             while q.first != 0 {
                 let mut pool = ENTRIES.lock();
