@@ -10,6 +10,7 @@ use crate::{
 };
 use core::sync::atomic::Ordering;
 use heddle_core::sched::{self, RT, Worker, worker};
+use heddle_core::stack::STACKS;
 use heddle_core::sys::{self, linux as l};
 use heddle_core::thread::Thread;
 
@@ -105,7 +106,7 @@ unsafe fn outside(frame: &mut Frame) -> usize {
                 // A kernel thread makes kernel threads. The stack may be one that glibc kept from a user thread.
                 let wanted = CloneArgs::of_call(frame.rax as u32, args);
                 if let Some(a) = wanted.filter(CloneArgs::is_ordinary_thread) {
-                    memory::stack_in_use(a.stack as usize);
+                    STACKS.in_use(a.stack as usize, a.stack_size as usize);
                 }
                 return RAW_PLAIN;
             }
@@ -208,7 +209,7 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                 match CloneArgs::of_call(number, args()) {
                     // What the kernel keeps for the caller's kernel thread alone, a thread that it makes inherits.
                     Some(a) if a.is_ordinary_thread() && ((*t).apart || sched::is_settled()) => {
-                        memory::stack_in_use(a.stack as usize);
+                        STACKS.in_use(a.stack as usize, a.stack_size as usize);
                         process::before_kernel_thread();
                         return Post;
                     }

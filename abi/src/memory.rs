@@ -209,10 +209,18 @@ pub unsafe fn mremap(args: [usize; 6]) -> isize {
 /// # Safety
 /// The program's call.
 pub unsafe fn madvise(args: [usize; 6]) -> isize {
-    let t = current();
-    // SAFETY: the current thread's own field.
-    let own = !t.is_null() && args[0] != 0 && unsafe { (*t).identity.stack_base } == args[0];
-    match STACKS.advise(args[0], args[1], args[2] as u32, own) {
+    let [start, len, advice, ..] = args;
+    // The end of a thread: libc keeps the stack, and gives up all of it below the stack pointer.
+    // SAFETY: the current thread's own fields.
+    if let Some(t) = unsafe { current().as_mut() }
+        && t.stack.is_some_and(|stack| stack.is_used())
+        && (start, advice as u32) == (t.identity.stack_base, l::MADV_DONTNEED)
+        && len <= t.identity.stack_size
+    {
+        t.given_up = len;
+        return 0;
+    }
+    match STACKS.advise(start, len, advice as u32) {
         Outcome::Done => return 0,
         Outcome::Fail(errno) => return -(errno as isize),
         Outcome::Pass => {}
@@ -299,18 +307,6 @@ pub unsafe fn lock_all(args: [usize; 6]) -> isize {
         }
         0
     }
-}
-
-/// A thread starts on the stack at `base`.
-#[inline]
-pub fn stack_in_use(base: usize) {
-    STACKS.in_use(base);
-}
-
-/// The thread on the stack at `base` has left it.
-#[inline]
-pub fn stack_left(base: usize) {
-    STACKS.left(base);
 }
 
 /// Before a fork: no other thread may be in the middle of changing these tables.

@@ -10,6 +10,7 @@ use crate::wait::{e, fail};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use heddle_core::arch::fresh_context;
 use heddle_core::sched::{self, RT, current, worker};
+use heddle_core::stack::STACKS;
 use heddle_core::sys::linux as l;
 use heddle_core::thread::Thread;
 
@@ -88,14 +89,6 @@ impl CloneArgs {
     }
 }
 
-/// Threads created, for the limit and for statistics.
-static CREATED: AtomicU32 = AtomicU32::new(0);
-
-/// How many threads have been created.
-pub fn created() -> u32 {
-    CREATED.load(Ordering::Relaxed)
-}
-
 /// `clone`/`clone3` of a thread.
 ///
 /// # Safety
@@ -120,7 +113,7 @@ pub unsafe fn create(frame: &Frame, args: &CloneArgs) -> isize {
         if args.stack_size != 0 {
             id.stack_base = args.stack as usize;
             id.stack_size = args.stack_size as usize;
-            crate::memory::stack_in_use(id.stack_base);
+            (*t).stack = STACKS.in_use(id.stack_base, id.stack_size);
         }
         if args.flags & l::CLONE_CHILD_CLEARTID as u64 != 0 {
             id.clear_tid = args.child_tid as usize;
@@ -141,7 +134,6 @@ pub unsafe fn create(frame: &Frame, args: &CloneArgs) -> isize {
         if signal::deliverable(t) {
             (*t).attention.store(true, Ordering::Relaxed);
         }
-        CREATED.fetch_add(1, Ordering::Relaxed);
         if let Some(p) = (*worker()).processor.as_ref() {
             p.counters.created.add(1);
         }
@@ -202,8 +194,10 @@ unsafe fn last_act(t: *mut u8) {
     let t: *mut Thread = t.cast();
     // SAFETY: the thread has left its stack; its block is still ours.
     unsafe {
-        let (clear_tid, stack) = ((*t).identity.clear_tid, (*t).identity.stack_base);
-        crate::memory::stack_left(stack);
+        let clear_tid = (*t).identity.clear_tid;
+        if let Some(stack) = (*t).stack {
+            STACKS.left(stack, (*t).given_up);
+        }
         crate::scheduling::forget(t);
         RT.threads.release(t);
         if clear_tid != 0 {

@@ -12,6 +12,7 @@ use crate::identity::{Identity, PendingSignals};
 use crate::lock::SpinLock;
 use crate::mem;
 use crate::park::ParkWord;
+use crate::stack::Place;
 use crate::timer::TimerNode;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -98,6 +99,10 @@ pub struct Thread {
     pub attributes: AtomicUsize,
     /// CPU time charged to it, in nanoseconds; see `sched::cpu_time`.
     pub cpu_time: AtomicU64,
+    /// Its stack, if that is one of the runtime's slots.
+    pub stack: Option<Place<'static>>,
+    /// Bytes at its beginning that the thread needs no more: they may be dropped once it has left.
+    pub given_up: usize,
     /// Its rights to memory with protection keys, while another runs; see `sched::account`.
     pub key_rights: u32,
     /// Its signals. Outlives the block's lives: a sender may be late.
@@ -261,6 +266,8 @@ impl Table {
             (*thread).worker.store(core::ptr::null_mut(), Ordering::Relaxed);
             (*thread).attention.store(false, Ordering::Relaxed);
             (*thread).cpu_time.store(0, Ordering::Relaxed);
+            (*thread).stack = None;
+            (*thread).given_up = 0;
             (*thread).key_rights = crate::arch::KEY_RIGHTS_AT_START;
             (*thread).attributes.store(0, Ordering::Relaxed);
             (&raw mut (*thread).identity).write(Identity::new());

@@ -43,6 +43,17 @@ pub fn trim(now: u64) -> bool {
     STACKS.trim(now)
 }
 
+/// The slot that a thread runs on, for when it ends. Outlives the slot: then it is nothing any more.
+#[derive(Clone, Copy)]
+pub struct Place<'a>(&'a Slot);
+
+impl Place<'_> {
+    /// Whether it is a slot still.
+    pub fn is_used(&self) -> bool {
+        self.0.word().state() == State::Used
+    }
+}
+
 /// What has become of a call about memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
@@ -121,8 +132,8 @@ impl Stacks {
         }
     }
 
-    /// `madvise(start, len, advice)`. `own`: the caller runs on a stack that begins at `start`, above what it gives up.
-    pub fn advise(&self, start: usize, len: usize, advice: u32, own: bool) -> Outcome {
+    /// `madvise(start, len, advice)`, but for what [`Stacks::gives_up`] is for.
+    pub fn advise(&self, start: usize, len: usize, advice: u32) -> Outcome {
         const GUARD: u32 = Advice::Guard as u32;
         let len = len.next_multiple_of(PAGE);
         let end = start.wrapping_add(len);
@@ -131,12 +142,6 @@ impl Stacks {
         }
         let whole = self.find(start).filter(|(slab, i)| slab.address(*i) == start && end <= slab.end_of(*i));
         match (advice, whole) {
-            (l::MADV_DONTNEED, Some((slab, i))) if own => {
-                let slot = &slab.slots()[i];
-                let word = slot.word();
-                let noted = Word::new(State::Used, 0, (len / PAGE) as u32);
-                if word.state() == State::Used && slot.change(word, noted) { Done } else { Pass }
-            }
             (GUARD, Some((slab, i))) if slab.slots()[i].view() == View::Open => {
                 self.guard_by_owner(slab, i, start, len)
             }
@@ -215,37 +220,34 @@ impl Stacks {
         Ok(true)
     }
 
-    /// A thread starts on the stack at `base`.
-    pub fn in_use(&self, base: usize) {
-        let Some((slab, i)) = self.find(base) else { return };
+    /// A thread starts on the stack of `size` bytes at `base`. Returns its place if it is a slot's, from the beginning on.
+    pub fn in_use(&self, base: usize, size: usize) -> Option<Place<'_>> {
+        let (slab, i) = self.find(base)?;
         let slot = &slab.slots()[i];
+        let place = (slab.address(i) == base && size <= slab.size()).then_some(Place(slot));
         loop {
             let word = slot.word();
             match word.state() {
-                State::Used if word.pages() == 0 => return,
-                State::Used | State::Idle => {
-                    if slot.change(word, Word::new(State::Used, 0, 0)) {
-                        if word.state() == State::Idle {
-                            self.pending.fetch_sub(word.pages(), Ordering::Relaxed);
-                        }
-                        return;
-                    }
+                State::Used => return place,
+                State::Idle if slot.change(word, Word::new(State::Used, 0, 0)) => {
+                    self.pending.fetch_sub(word.pages(), Ordering::Relaxed);
+                    return place;
                 }
+                State::Idle => {}
                 State::Releasing => yield_cpu(),
-                _ => return,
+                _ => return None,
             }
         }
     }
 
-    /// The thread on the stack at `base` has left it for good.
-    pub fn left(&self, base: usize) {
-        let Some((slab, i)) = self.find(base) else { return };
-        let slot = &slab.slots()[i];
-        let word = slot.word();
-        if word.state() == State::Used && word.pages() != 0 {
-            self.pending.fetch_add(word.pages(), Ordering::Relaxed);
-            if !slot.change(word, Word::new(State::Idle, self.now(), word.pages() as u32)) {
-                self.pending.fetch_sub(word.pages(), Ordering::Relaxed);
+    /// The thread on the stack has left it for good. The first `len` bytes of it may be dropped later.
+    pub fn left(&self, place: Place<'_>, len: usize) {
+        let Place(slot) = place;
+        let (word, pages) = (slot.word(), len / PAGE);
+        if word.state() == State::Used && pages != 0 {
+            self.pending.fetch_add(pages, Ordering::Relaxed);
+            if !slot.change(word, Word::new(State::Idle, self.now(), pages as u32)) {
+                self.pending.fetch_sub(pages, Ordering::Relaxed);
             }
             self.relieve();
         }

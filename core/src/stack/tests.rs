@@ -142,7 +142,7 @@ fn open_stacks_have_no_guard_until_asked() {
     let mut some: Vec<usize> = (0..FAMILIAR_ENOUGH).filter_map(|_| s.allocate(size, false)).collect();
     let at = some.pop().expect("a size asked for again and again");
     assert!(is_zero(at, size));
-    assert_eq!(s.advise(at, PAGE, Advice::Guard as u32, false), Done);
+    assert_eq!(s.advise(at, PAGE, Advice::Guard as u32), Done);
     assert!(!readable(at) && readable(at + PAGE));
     fill(at + PAGE, PAGE, 1);
     assert_eq!(s.unmap(at, size), Done);
@@ -160,21 +160,20 @@ fn what_a_thread_gives_up_is_dropped_later() {
     let at = stack(s, size, PAGE);
     let kept = at + size - 6 * PAGE;
     fill(at + PAGE, size - PAGE, 5);
-    s.in_use(at);
-    assert_eq!(s.advise(at, kept - at, l::MADV_DONTNEED, true), Done);
+    let place = s.in_use(at, size).unwrap();
+    assert!(s.in_use(at, size + PAGE).is_none() && s.in_use(at + PAGE, size - PAGE).is_none(), "not a slot");
     // Not before the thread has left.
     for i in 1..10 {
         s.trim(i * PERIOD);
     }
     assert!(bytes(at + PAGE, kept - at - PAGE).iter().all(|&b| b == 5));
-    s.left(at);
+    s.left(place, kept - at);
     assert!(s.trim(20 * PERIOD));
     assert!(bytes(at + PAGE, kept - at - PAGE).iter().all(|&b| b == 5));
     // Used again at once: never.
-    s.in_use(at);
+    let place = s.in_use(at, size).unwrap();
     assert!(!s.trim(30 * PERIOD));
-    assert_eq!(s.advise(at, kept - at, l::MADV_DONTNEED, true), Done);
-    s.left(at);
+    s.left(place, kept - at);
     for i in 40..50 {
         s.trim(i * PERIOD);
     }
@@ -183,7 +182,7 @@ fn what_a_thread_gives_up_is_dropped_later() {
     assert!(!readable(at));
     assert!(!s.trim(60 * PERIOD));
     // Not a thread's own stack: at once, by the kernel.
-    assert_eq!(s.advise(at, kept - at, l::MADV_DONTNEED, false), Pass);
+    assert_eq!(s.advise(at, kept - at, l::MADV_DONTNEED), Pass);
 }
 
 #[test]
@@ -356,17 +355,16 @@ fn many_threads_at_once() {
                             (0..(round * 7 + k as usize) % 90).map(|_| stack(s, size, PAGE)).collect();
                         for &at in &stacks {
                             assert!(is_zero(at + size - 3 * PAGE, 3 * PAGE) && is_zero(at + PAGE, PAGE));
-                            s.in_use(at);
+                            let place = s.in_use(at, size).unwrap();
                             fill(at + size - 3 * PAGE, 3 * PAGE, k + 1);
                             fill(at + PAGE, PAGE, k + 1);
                             if round % 3 == 0 {
-                                assert_eq!(s.advise(at, size - 8 * PAGE, l::MADV_DONTNEED, true), Done);
-                                s.left(at);
+                                s.left(place, size - 8 * PAGE);
                             }
                         }
                         for &at in &stacks {
                             if round % 2 == 0 {
-                                s.in_use(at);
+                                assert!(s.in_use(at, size).is_some());
                             }
                             assert!(bytes(at + size - 3 * PAGE, 3 * PAGE).iter().all(|&b| b == k + 1));
                             assert_eq!(s.unmap(at, size), Done);
