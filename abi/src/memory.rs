@@ -91,6 +91,9 @@ pub fn note_attached(start: usize) {
     add_shared(start, start + (1 << 30));
 }
 
+/// A process that has no threads yet has mapped a stack.
+static FIRST: AtomicBool = AtomicBool::new(false);
+
 /// `mmap`.
 ///
 /// # Safety
@@ -98,10 +101,14 @@ pub fn note_attached(start: usize) {
 pub unsafe fn mmap(args: [usize; 6]) -> isize {
     let [hint, len, prot, flags, fd, offset] = args;
     let (prot, flags) = (prot as u32, flags as u32);
-    if flags == STACK && hint == 0 && offset == 0 && RT.is_started() {
+    if flags == STACK && hint == 0 && offset == 0 {
         const OPEN: u32 = l::PROT_READ | l::PROT_WRITE;
-        if (prot == OPEN || prot == l::PROT_NONE)
-            && let Some(stack) = STACKS.allocate(len, prot == l::PROT_NONE)
+        let closed = prot == l::PROT_NONE;
+        // The stack of the first thread comes before the runtime. libc keeps it, and a program with one thread at a time runs
+        // them all on it.
+        if (RT.is_started() || closed && !FIRST.swap(true, Ordering::Relaxed))
+            && (closed || prot == OPEN)
+            && let Some(stack) = STACKS.allocate(len, closed)
         {
             return stack as isize;
         }

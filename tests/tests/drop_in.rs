@@ -301,6 +301,17 @@ fn few_kernel_threads() {
     }
 }
 
+/// The first thread's stack was mapped before the runtime ran, so it was none of the runtime's: a program with one thread at a
+/// time ran them all on it, and each gave its memory back to the kernel.
+#[test]
+fn threads_one_at_a_time_keep_their_stack() {
+    let Some(job) = helper("one_at_a_time", &[]) else { return };
+    for mode in under_heddle() {
+        let faulted: u32 = job.run(mode).assert_clean().out().trim().parse().unwrap();
+        assert!(faulted < 200, "{faulted} of 400 threads");
+    }
+}
+
 /// Threads that spun with `sched_yield` kept a processor from being idle, and so from taking the thread that they waited for
 /// from the queue of one where another computed.
 #[test]
