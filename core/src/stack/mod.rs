@@ -132,7 +132,7 @@ impl Stacks {
         }
     }
 
-    /// `madvise(start, len, advice)`, but for what [`Stacks::gives_up`] is for.
+    /// `madvise(start, len, advice)`, but for what [`Stacks::left`] is for.
     pub fn advise(&self, start: usize, len: usize, advice: u32) -> Outcome {
         const GUARD: u32 = Advice::Guard as u32;
         let len = len.next_multiple_of(PAGE);
