@@ -323,6 +323,17 @@ fn threads_that_yield_fetch_whom_they_wait_for() {
     }
 }
 
+/// The wish to preempt was one word for all workers: when two slices ended at one look of the monitor's, the worker that was
+/// found first took the wish of the other, whose thread ran on for up to a second.
+#[test]
+fn slices_that_end_together_end_on_all_workers() {
+    let Some(job) = helper("slices_on_two_workers", &[]) else { return };
+    for mode in under_heddle() {
+        let long: u32 = job.run(mode).assert_clean().out().trim().parse().unwrap();
+        assert!(long < 10, "{long} % of the time went to threads that kept their workers for three slices and more");
+    }
+}
+
 #[test]
 fn idle_threads_use_no_processor() {
     let Some(job) = helper("idle_cpu", &[]) else { return };

@@ -29,7 +29,7 @@ pub unsafe fn leave_core(frame: &mut Frame) {
             let t = (*w).current;
             if (*w).attention.load(Ordering::Relaxed) != 0 {
                 kernel::empty_inbox(w);
-                if kernel::preempt_wanted() {
+                if kernel::preempt_wanted(&*w) {
                     sched::give_way();
                     continue; // on another worker, perhaps
                 }
@@ -112,7 +112,7 @@ pub(super) unsafe extern "C" fn interrupted_thread(frame: *mut SignalFrame) {
         let t = sched::current();
         (*t).extended = false;
         loop {
-            if kernel::preempt_wanted() {
+            if kernel::preempt_wanted(&*worker()) {
                 sched::preempt();
             }
             if (*worker()).attention.load(Ordering::Relaxed) != 0 {

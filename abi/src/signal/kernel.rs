@@ -162,7 +162,6 @@ fn send_kick(tid: i32) -> bool {
 }
 
 static PROCESS: AtomicI32 = AtomicI32::new(0);
-static PREEMPT: AtomicBool = AtomicBool::new(false);
 
 /// Remembers the process id, at start and in a forked child.
 pub fn set_process(pid: i32) {
@@ -174,18 +173,20 @@ pub fn process() -> i32 {
     PROCESS.load(Ordering::Relaxed)
 }
 
-/// Asks the worker's thread to step behind the others.
+/// Asks the worker's thread to step behind the others: its wish is in the record.
 ///
 /// # Safety
 /// Called by the monitor.
 pub unsafe fn preempt(tid: i32) {
-    PREEMPT.store(true, Ordering::Relaxed);
     send_kick(tid);
 }
 
-/// Whether a kick was meant to preempt; clears the wish.
-pub fn preempt_wanted() -> bool {
-    PREEMPT.swap(false, Ordering::Relaxed)
+/// Whether the monitor wants the thread of this worker, ours, to step behind the others; clears the wish.
+pub fn preempt_wanted(w: &Worker) -> bool {
+    w.preempt.load(Ordering::Relaxed) != 0 && {
+        w.preempt.store(0, Ordering::Relaxed);
+        true
+    }
 }
 
 /// Signals that every worker blocks in the kernel, so that they stay pending there for a `signalfd` to read.
@@ -382,7 +383,7 @@ unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UC
                 (*context).regs.rip = &raw const GUARDED_OUT as u64;
             }
             if kick {
-                if PREEMPT.load(Ordering::Relaxed) {
+                if (*w).preempt.load(Ordering::Relaxed) != 0 {
                     // A note: a thread that makes one call after the other is seldom found in the program.
                     (*w).attention.store(1, Ordering::Relaxed);
                 }
@@ -393,7 +394,7 @@ unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UC
         }
         if kick {
             let due = (*t).attention.load(Ordering::Relaxed);
-            let preempted = PREEMPT.load(Ordering::Relaxed);
+            let preempted = (*w).preempt.load(Ordering::Relaxed) != 0;
             if preempted {
                 (*t).note_preempted((*context).regs.rip as usize);
             }

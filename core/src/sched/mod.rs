@@ -191,7 +191,7 @@ pub struct Hooks {
     pub worker_started: unsafe fn(&mut Worker),
     /// Signals arrived while the worker was in the core: see to them. No locks are held.
     pub attend: unsafe fn(*mut Worker),
-    /// Ask the kernel thread `tid` to let its thread be preempted.
+    /// Tell the worker on the kernel thread `tid` to look at its [`Worker::preempt`].
     pub preempt: unsafe fn(tid: i32),
 }
 

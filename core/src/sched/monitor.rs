@@ -262,8 +262,9 @@ unsafe fn look(seen: *mut Seen, slice: u64) -> (bool, u64) {
                     *s = Seen { tick: tick.wrapping_add(1), since: now, urgent: false };
                     due = due.min(limit);
                     let w = p.worker.load(Ordering::Relaxed);
-                    if !w.is_null() {
-                        (hooks.preempt)((*w).tid.load(Ordering::Relaxed));
+                    if let Some(w) = w.as_ref() {
+                        w.preempt.store(1, Ordering::Relaxed);
+                        (hooks.preempt)(w.tid.load(Ordering::Relaxed));
                     }
                 }
             }

@@ -50,6 +50,9 @@ pub struct Worker {
     pub signal_stack: usize,
     /// A kick is under way to it.
     pub kicked: AtomicU8,
+    /// Not 0: its thread has run for long, and is to step behind those that wait. Set by the monitor, which then calls
+    /// [`super::Hooks::preempt`]. Each worker has a wish of its own, since several slices end at one look.
+    pub preempt: AtomicU8,
     /// Not 0 while asleep in the reactor: no lock is held, nothing is half done.
     pub asleep: AtomicU8,
     /// This record, if it runs only threads whose `home` it is; else null.
