@@ -1,7 +1,7 @@
 //! Going to sleep and being woken.
 
 use super::sleepers::Marks;
-use super::{Processor, Runtime};
+use super::{Processor, Runtime, Why};
 use crate::arch::ticks;
 use crate::clock::{self, NEVER};
 use crate::prim::{AtomicU64, Ordering};
@@ -157,8 +157,7 @@ impl Sleepers {
 impl Runtime {
     /// Whether there is a runnable thread beyond the one that each queue's own worker is about to run.
     fn any_runnable_twice(&self) -> bool {
-        self.inject_len.load(Ordering::Relaxed) != 0
-            || self.processors().iter().any(|p| p.queue.len() + p.fresh.len() > 1)
+        !self.injection.is_empty() || self.processors().iter().any(|p| p.queue.len() + p.fresh.len() > 1)
     }
 
     /// Takes threads from another processor. A single queued thread is probably the partner of the thread that runs there
@@ -210,7 +209,7 @@ impl Runtime {
         victim.fresh.steal(|t| {
             if p.queue.push(t).is_err() {
                 // SAFETY: taken out of the queue; runnable.
-                unsafe { self.inject(t, false) };
+                unsafe { self.inject(t, Why::LeftOver) };
             }
         })
     }

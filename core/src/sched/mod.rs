@@ -9,6 +9,7 @@ mod account;
 mod errand;
 mod holder;
 mod idle;
+mod inject;
 mod lately;
 mod monitor;
 mod sleepers;
@@ -18,6 +19,8 @@ pub use account::{Watcher, cpu_time};
 pub use errand::{Call, Errands};
 pub use holder::Holder;
 pub use idle::Sleepers;
+pub use inject::Why;
+use inject::{Computing, Injection};
 pub use monitor::{MONITOR, Monitor};
 pub use worker::{
     SIGNAL_STACK, Worker, blocking, blocking_for_long, calling, current, exit_current, finish_switch, give_turn,
@@ -40,7 +43,7 @@ use crate::thread::{State, Table, Thread};
 use crate::timer::Timers;
 use crate::wait_table::{WaitTable, Wakeable};
 use crate::{mem, sys::linux as l};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Processors that one process can have.
 pub const MAX_PROCESSORS: usize = 1024;
@@ -74,6 +77,8 @@ pub struct Processor {
     turn: Turn,
     /// Whether its threads do nothing but yield.
     spin: Spin,
+    /// Whose turn it is, theirs that compute or theirs that wait.
+    computing: Computing,
     /// Turns of polling before sleep that have paid off lately (see `idle`).
     pub patience: AtomicU32,
     /// The queue's `taken` when a searcher first left a single queued thread alone, and `arch::ticks` of then.
@@ -136,54 +141,6 @@ impl Processor {
     }
 }
 
-struct Inject {
-    /// Woken by a kernel thread without a processor.
-    woken: List,
-    /// Preempted, or left over.
-    others: List,
-}
-
-/// Threads linked by `next`, oldest first.
-struct List {
-    head: *mut Thread,
-    tail: *mut Thread,
-}
-
-impl List {
-    const NONE: Self = Self { head: core::ptr::null_mut(), tail: core::ptr::null_mut() };
-
-    /// # Safety
-    /// The thread is in no list.
-    unsafe fn push(&mut self, thread: *mut Thread) {
-        // SAFETY: the caller's; listed threads are ours to link.
-        unsafe {
-            (*thread).next.store(core::ptr::null_mut(), Ordering::Relaxed);
-            if self.tail.is_null() {
-                self.head = thread;
-            } else {
-                (*self.tail).next.store(thread, Ordering::Relaxed);
-            }
-        }
-        self.tail = thread;
-    }
-
-    fn pop(&mut self) -> Option<*mut Thread> {
-        let t = self.head;
-        if t.is_null() {
-            return None;
-        }
-        // SAFETY: listed threads are control blocks, linked by whoever has the list.
-        self.head = unsafe { (*t).next.load(Ordering::Relaxed) };
-        if self.head.is_null() {
-            self.tail = core::ptr::null_mut();
-        }
-        Some(t)
-    }
-}
-
-// SAFETY: reached only under the lock.
-unsafe impl Send for Inject {}
-
 /// What the layer above wants to be told.
 #[derive(Clone, Copy)]
 pub struct Hooks {
@@ -200,10 +157,7 @@ pub struct Runtime {
     started: AtomicBool,
     processors: AtomicPtr<Processor>,
     count: AtomicU32,
-    inject: SpinLock<Inject>,
-    inject_len: AtomicUsize,
-    /// How many of them were woken.
-    inject_woken: AtomicUsize,
+    injection: Injection,
     hooks: SpinLock<Option<Hooks>>,
     /// All workers, linked by `Worker::next_of_all`; only grows.
     all_workers: AtomicPtr<Worker>,
@@ -252,9 +206,7 @@ pub static RT: Runtime = Runtime {
     started: AtomicBool::new(false),
     processors: AtomicPtr::new(core::ptr::null_mut()),
     count: AtomicU32::new(0),
-    inject: SpinLock::new(Inject { woken: List::NONE, others: List::NONE }),
-    inject_len: AtomicUsize::new(0),
-    inject_woken: AtomicUsize::new(0),
+    injection: Injection::new(),
     hooks: SpinLock::new(None),
     all_workers: AtomicPtr::new(core::ptr::null_mut()),
     spares: SpinLock::new(core::ptr::null_mut()),
@@ -380,6 +332,7 @@ impl Runtime {
                     last_look: AtomicU64::new(0),
                     turn: Turn::default(),
                     spin: Spin::default(),
+                    computing: Computing::default(),
                     patience: AtomicU32::new(idle::PATIENCE_MAX / 2),
                     favoured: AtomicU32::new(0),
                     watched: AtomicU32::new(0),
@@ -424,12 +377,9 @@ impl Runtime {
         // SAFETY: the only thread; everything below belongs to threads that do not exist here.
         unsafe {
             crate::arch::set_worker_pointer(0);
-            self.inject.force_unlock();
             self.hooks.force_unlock();
             self.spares.force_unlock();
-            *self.inject.lock() = Inject { woken: List::NONE, others: List::NONE };
-            self.inject_len.store(0, Ordering::Relaxed);
-            self.inject_woken.store(0, Ordering::Relaxed);
+            self.injection.reset();
             *self.spares.lock() = core::ptr::null_mut();
             self.workers.store(0, Ordering::Relaxed);
             self.all_workers.store(core::ptr::null_mut(), Ordering::Relaxed);
@@ -480,11 +430,6 @@ impl Runtime {
         ours
     }
 
-    /// How many threads wait in the queue that all workers look at.
-    pub fn injected(&self) -> usize {
-        self.inject_len.load(Ordering::Relaxed)
-    }
-
     /// The sum of all processors' counters.
     pub fn counters(&self) -> Sum {
         let mut sum = Sum::default();
@@ -492,75 +437,6 @@ impl Runtime {
             sum.add(&p.counters);
         }
         sum
-    }
-
-    /// Puts a thread in the queue that all workers look at. `woken`: something happened that it waited for; it comes before
-    /// those that were preempted.
-    ///
-    /// # Safety
-    /// `thread` is runnable and in no queue.
-    pub unsafe fn inject(&self, thread: *mut Thread, woken: bool) {
-        {
-            let mut q = self.inject.lock();
-            let list = if woken { &mut q.woken } else { &mut q.others };
-            // SAFETY: the caller's.
-            unsafe { list.push(thread) };
-            self.inject_len.fetch_add(1, Ordering::Relaxed);
-            self.inject_woken.fetch_add(usize::from(woken), Ordering::Relaxed);
-        }
-        self.sleepers.pushed();
-        self.sleepers.wake_if_needed(self, true);
-    }
-
-    /// Takes the oldest injected thread that was woken.
-    fn take_woken(&self) -> Option<*mut Thread> {
-        if self.inject_woken.load(Ordering::Relaxed) == 0 {
-            return None;
-        }
-        let mut q = self.inject.lock();
-        self.unlink_woken(&mut q)
-    }
-
-    fn unlink_woken(&self, q: &mut Inject) -> Option<*mut Thread> {
-        let t = q.woken.pop()?;
-        self.inject_len.fetch_sub(1, Ordering::Relaxed);
-        self.inject_woken.fetch_sub(1, Ordering::Relaxed);
-        Some(t)
-    }
-
-    fn unlink_other(&self, q: &mut Inject) -> Option<*mut Thread> {
-        let t = q.others.pop()?;
-        self.inject_len.fetch_sub(1, Ordering::Relaxed);
-        Some(t)
-    }
-
-    /// Takes one injected thread; moves some more to the queue of `p`.
-    fn take_injected(&self, p: &Processor) -> Option<*mut Thread> {
-        if self.inject_len.load(Ordering::Relaxed) == 0 {
-            return None;
-        }
-        let mut q = self.inject.lock();
-        let share = (self.inject_len.load(Ordering::Relaxed) / self.processors().len() + 1).min(64);
-        let mut first = None;
-        for i in 0..share {
-            if i > 0 && p.queue.len() >= crate::runq::CAPACITY / 2 {
-                break;
-            }
-            // Woken ones first, but not always: others must get on however many are woken.
-            let turn = p.tick.load(Ordering::Relaxed) as usize / 64 + i;
-            let t = if turn % 4 == 3 {
-                self.unlink_other(&mut q).or_else(|| self.unlink_woken(&mut q))
-            } else {
-                self.unlink_woken(&mut q).or_else(|| self.unlink_other(&mut q))
-            };
-            let Some(t) = t else { break };
-            if first.is_none() {
-                first = Some(t);
-            } else if p.queue.push(t).is_err() {
-                unreachable!("half of the ring was free and only the owner pushes");
-            }
-        }
-        first
     }
 
     /// Adds to the queue of `p`, the caller's own; a full ring sends half of it to the injection queue.
@@ -574,13 +450,13 @@ impl Runtime {
         for _ in 0..crate::runq::CAPACITY / 2 {
             match p.queue.pop() {
                 // SAFETY: we took it off the ring.
-                Some(t) => unsafe { self.inject(t, false) },
+                Some(t) => unsafe { self.inject(t, Why::LeftOver) },
                 None => break,
             }
         }
         if p.queue.push(thread).is_err() {
             // SAFETY: still ours.
-            unsafe { self.inject(thread, false) };
+            unsafe { self.inject(thread, Why::LeftOver) };
         }
     }
 
@@ -662,7 +538,7 @@ unsafe fn ready_from(p: Option<&Processor>, thread: *mut Thread) {
                 RT.sleepers.pushed();
                 RT.sleepers.wake_if_needed(&RT, p.queue.len() > 1);
             }
-            None => RT.inject(thread, true),
+            None => RT.inject(thread, Why::Woken),
         }
     }
 }
@@ -737,7 +613,7 @@ pub unsafe fn give_away() {
     for _ in 0..p.queue.len().min(4) {
         let Some(thread) = p.queue.pop() else { return };
         // SAFETY: taken out of the queue; runnable.
-        unsafe { RT.inject(thread, true) };
+        unsafe { RT.inject(thread, Why::Woken) };
     }
 }
 

@@ -146,17 +146,20 @@ unsafe extern "C" fn monitor_start(seen: *mut u8) -> ! {
     let seen: *mut Seen = seen.cast();
     let mut pause = PAUSE_MIN;
     let mut quiet = 0;
+    let mut all_compute = false;
     loop {
-        let ts = l::timespec { tv_sec: 0, tv_nsec: pause as i64 };
-        // SAFETY: reads a local.
-        unsafe {
-            sys!(l::__NR_nanosleep, &ts as *const _, 0);
+        // SAFETY: inside the core, without a processor.
+        let woken = unsafe {
+            // While threads that compute have all processors nobody else hears of an event until a slice ends.
+            let woken = if all_compute { listen(pause) } else { sleep(pause) };
             RT.errands.attend(&m.errand);
             worker::make_wanted();
-        }
+            woken
+        };
         let keeps = crate::stack::trim(clock::now());
         let n = RT.processors().len();
         if RT.sleepers.sleeping() as usize == n {
+            all_compute = false;
             pause = PAUSE_MAX;
             // Idle stacks still hold memory: stay until they have given it back.
             quiet = if keeps { 0 } else { quiet + 1 };
@@ -175,8 +178,9 @@ unsafe extern "C" fn monitor_start(seen: *mut u8) -> ! {
         }
         quiet = 0;
         // SAFETY: the array is the monitor's own.
-        let (found, due) = unsafe { look(seen, m.slice.load(Ordering::Relaxed)) };
-        pause = if found { PAUSE_MIN } else { (pause * 2).min(PAUSE_MAX).min(due.max(PAUSE_MIN)) };
+        let seen = unsafe { look(seen, m.slice.load(Ordering::Relaxed), woken) };
+        pause = if seen.found { PAUSE_MIN } else { (pause * 2).min(PAUSE_MAX).min(seen.due.max(PAUSE_MIN)) };
+        all_compute = seen.all_compute;
         // While all workers are busy the monitor keeps the deadlines.
         if RT.sleepers.sleeping() == 0 {
             let next = RT.next_deadline();
@@ -194,12 +198,40 @@ fn spins(p: &super::Processor) -> bool {
     unsafe { w.as_ref().and_then(|w| (&raw const w.current).read_volatile().as_ref()).is_some_and(|t| t.spins()) }
 }
 
-/// One look at everything; returns whether there was something to mend, and how long it is until the next slice ends.
-unsafe fn look(seen: *mut Seen, slice: u64) -> (bool, u64) {
+/// Sleeps for so many nanoseconds.
+fn sleep(pause: u64) -> bool {
+    let ts = l::timespec { tv_sec: 0, tv_nsec: pause as i64 };
+    // SAFETY: reads a local.
+    unsafe { sys!(l::__NR_nanosleep, &ts as *const _, 0) };
+    false
+}
+
+/// Waits for events for at most so many nanoseconds. Returns whether threads became runnable.
+unsafe fn listen(pause: u64) -> bool {
+    // SAFETY: the caller's.
+    let (n, message) = unsafe { RT.poll_reactor(Some(pause)) };
+    if message {
+        RT.sleepers.message_taken(&RT);
+    }
+    n > 0
+}
+
+/// What a look at everything has shown.
+struct Look {
+    /// There was something to mend.
+    found: bool,
+    /// How long it is until the next slice ends.
+    due: u64,
+    /// On all processors a thread runs that has been running since the last look.
+    all_compute: bool,
+}
+
+/// One look at everything. `late`: threads became runnable that nobody but the monitor noticed; a busy worker should run them
+/// soon.
+unsafe fn look(seen: *mut Seen, slice: u64, mut late: bool) -> Look {
     let now = clock::now();
     let (mut found, mut due) = (false, u64::MAX);
-    // Threads became runnable that nobody but the monitor noticed; a busy worker should run them soon.
-    let mut late = false;
+    let mut all_compute = true;
     let hooks = RT.hooks();
     // SAFETY: the monitor is inside the core and has no processor: what it makes runnable is injected.
     unsafe {
@@ -210,11 +242,7 @@ unsafe fn look(seen: *mut Seen, slice: u64) -> (bool, u64) {
             }
         }
         if nobody_listens {
-            let (n, message) = RT.poll_reactor(Some(0));
-            if message {
-                RT.sleepers.message_taken(&RT);
-            }
-            late |= n > 0;
+            late |= listen(0);
         }
         found |= late;
         if RT.watched.load(Ordering::Relaxed) & super::account::CHARGE == 0 {
@@ -229,8 +257,9 @@ unsafe fn look(seen: *mut Seen, slice: u64) -> (bool, u64) {
             if changed {
                 *s = Seen { tick, since: now, urgent: late };
             }
+            all_compute &= !changed && !p.holder.is_in_kernel();
             s.urgent |= late;
-            let injected = RT.inject_len.load(Ordering::Relaxed);
+            let injected = RT.injection.len();
             let waiting = p.has_work() || injected != 0;
             // Threads in the ring have waited for something that has happened; preempted ones are in the injection queue.
             let limit = match (s.urgent, p.queue.is_empty()) {
@@ -270,5 +299,5 @@ unsafe fn look(seen: *mut Seen, slice: u64) -> (bool, u64) {
             }
         }
     }
-    (found, due)
+    Look { found, due, all_compute: all_compute && RT.sleepers.sleeping() == 0 }
 }

@@ -11,7 +11,7 @@ pub(super) use make::{adopt, spawn, spawn_kernel_thread};
 pub(super) use settle::make_wanted;
 pub use settle::{is_settled, prepare_to_settle, settle, stay};
 
-use super::{Processor, RT, take_context, try_take_context};
+use super::{Processor, RT, Why, take_context, try_take_context};
 use crate::arch::{self, Context, EXTENDED_SIZE, Extended, switch, ticks};
 use crate::park::Reason;
 use crate::sys::linux as l;
@@ -228,7 +228,37 @@ unsafe fn pick(p: &Processor) -> Option<*mut Thread> {
         // SAFETY: the caller's.
         unsafe { look_at_deadlines(p) };
     }
-    p.queue.pop().or_else(|| p.fresh.take_own()).or_else(|| RT.take_injected(p))
+    // SAFETY: the caller's.
+    p.queue.pop().or_else(|| p.fresh.take_own()).or_else(|| unsafe { pick_injected(p) })
+}
+
+/// From the injection queue, for a processor with nothing else to run. Before a thread that computes, and may keep it for a
+/// slice, comes who has got what it waited for: threads that wait for each other's messages park one after the other, and
+/// whoever is next was told a moment ago.
+#[inline(never)]
+unsafe fn pick_injected(p: &Processor) -> Option<*mut Thread> {
+    if RT.injection.is_empty() {
+        return None;
+    }
+    RT.take_waiting(p).or_else(|| {
+        // SAFETY: the caller's: inside the core.
+        unsafe {
+            look_at_reactor();
+            if p.timers.next() != crate::clock::NEVER {
+                RT.expire(p, crate::clock::now());
+            }
+        }
+        p.queue.pop().or_else(|| RT.take_preempted(p))
+    })
+}
+
+/// Makes those runnable whose descriptors are ready, in passing.
+unsafe fn look_at_reactor() {
+    // SAFETY: the caller's: inside the core.
+    let (_, message) = unsafe { RT.poll_reactor(Some(0)) };
+    if message {
+        RT.sleepers.message_taken(&RT);
+    }
 }
 
 /// Ticks between two looks at the deadlines, about 14 us.
@@ -270,13 +300,15 @@ unsafe fn look_around(p: &Processor) -> Option<*mut Thread> {
         // ring that ran over would put new threads before old ones. Not for ever: some threads never stop yielding.
         let deep = p.queue.len() > DEEP && !p.tick.load(Ordering::Relaxed).is_multiple_of(FAIRNESS * 16);
         if !p.queue.is_empty() && !deep {
-            let (_, message) = RT.poll_reactor(Some(0));
-            if message {
-                RT.sleepers.message_taken(&RT);
-            }
+            look_at_reactor();
         }
     }
-    overdue(p).or_else(|| RT.take_injected(p))
+    let due = RT.preempted_are_due(p);
+    // In turn, if there are both: threads that never stop yielding make them due again at once.
+    if due && (p.tick.load(Ordering::Relaxed) / FAIRNESS).is_multiple_of(2) {
+        return RT.take_preempted(p).or_else(|| RT.take_waiting(p));
+    }
+    overdue(p).or_else(|| RT.take_waiting(p)).or_else(|| if due { RT.take_preempted(p) } else { None })
 }
 
 /// How long the oldest new thread waits while others take turns in the ring, or are chosen by those who wait for them, in
@@ -558,19 +590,16 @@ pub unsafe fn yield_now() {
         if yields >= YIELDS {
             look_beyond(p);
         }
-        if !p.has_work() && RT.inject_len.load(Ordering::Relaxed) == 0 {
+        if !p.has_work() && RT.injection.is_empty() {
             // A thread that yields alone must not keep the reactor and the deadlines from being looked at. (Otherwise
             // `leave` counts. Counting here too would keep the count from ever being a multiple of FAIRNESS where it looks:
             // two threads that yielded, one on each worker, kept all others waiting for seconds.)
             p.tick.store(p.tick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
             if p.tick.load(Ordering::Relaxed).is_multiple_of(FAIRNESS) {
-                let (_, message) = RT.poll_reactor(Some(0));
-                if message {
-                    RT.sleepers.message_taken(&RT);
-                }
+                look_at_reactor();
                 RT.expire(p, crate::clock::now());
             }
-            if !p.has_work() && RT.inject_len.load(Ordering::Relaxed) == 0 {
+            if !p.has_work() && RT.injection.is_empty() {
                 crate::lock::yield_cpu();
                 return;
             }
@@ -579,6 +608,7 @@ pub unsafe fn yield_now() {
         if let Some(new) = p.fresh.take_own() {
             RT.enqueue(p, new);
         }
+        p.computing.is_due_now();
         if (*t).extended {
             leave_extended(t, true);
         } else {
@@ -597,7 +627,7 @@ pub unsafe fn give_turn() {
     unsafe {
         let Some(p) = this_processor() else { return };
         let tick = p.tick.load(Ordering::Relaxed);
-        if p.has_work() || RT.inject_len.load(Ordering::Relaxed) != 0 || tick.is_multiple_of(FAIRNESS) {
+        if p.has_work() || !RT.injection.is_empty() || tick.is_multiple_of(FAIRNESS) {
             yield_now();
         } else {
             p.tick.store(tick.wrapping_add(1), Ordering::Relaxed);
@@ -630,17 +660,14 @@ pub unsafe fn take_turns() {
             return;
         }
         if p.queue.len() <= MANY {
-            let (_, message) = RT.poll_reactor(Some(0));
-            if message {
-                RT.sleepers.message_taken(&RT);
-            }
+            look_at_reactor();
         }
-        let waiting = p.queue.len() + p.fresh.len() + RT.inject_len.load(Ordering::Relaxed);
+        let waiting = p.queue.len() + p.fresh.len() + RT.injection.len();
         if waiting == 0 || waiting > MANY {
             turn.since.store(now, Ordering::Relaxed);
             turn.length.store(TURN * 2, Ordering::Relaxed);
         } else if p.queue.is_empty() {
-            give_way();
+            step_behind((*(*this_worker()).current).extended, Why::LeftOver);
         } else {
             yield_now();
         }
@@ -653,7 +680,7 @@ pub unsafe fn take_turns() {
 /// Inside the core, on a user thread; the extended state is saved elsewhere (a signal frame).
 pub unsafe fn preempt() {
     // SAFETY: the caller's.
-    unsafe { step_behind(false) }
+    unsafe { step_behind(false, Why::Preempted) }
 }
 
 /// As [`preempt`], for a thread at the end of a call.
@@ -662,31 +689,34 @@ pub unsafe fn preempt() {
 /// Inside the core, on a user thread.
 pub unsafe fn give_way() {
     // SAFETY: the caller's.
-    unsafe { step_behind((*(*this_worker()).current).extended) }
+    unsafe { step_behind((*(*this_worker()).current).extended, Why::Preempted) }
 }
 
-unsafe fn step_behind(extended: bool) {
+unsafe fn step_behind(extended: bool, why: Why) {
     let w = this_worker();
     // SAFETY: as in yield_now.
     unsafe {
         let t = (*w).current;
         if let Some(p) = (*w).processor.as_ref() {
-            if !p.has_work() && RT.inject_len.load(Ordering::Relaxed) == 0 {
+            if !p.has_work() && RT.injection.is_empty() {
                 return;
             }
             p.counters.preemptions.add(1);
+            if why == Why::Preempted {
+                p.computing.ends(ticks());
+            }
             // Those that the monitor woke, since their deadline had passed or a descriptor was ready, are why this happens:
             // they come before all others, in their order. (Else threads in the ring come between them, and who takes
             // turns with those by waiting for the same lock is always the last in its line.)
-            p.favoured.store(RT.inject_woken.load(Ordering::Relaxed).min(MOST_FAVOURED) as u32, Ordering::Relaxed);
+            p.favoured.store(RT.injection.woken().min(MOST_FAVOURED) as u32, Ordering::Relaxed);
             if p.favoured.load(Ordering::Relaxed) != 0 {
                 p.tick.store((p.tick.load(Ordering::Relaxed) | (FAIRNESS - 1)).wrapping_add(1), Ordering::Relaxed);
             }
         }
         if extended {
-            inject_extended(t);
+            inject_extended(t, why);
         } else {
-            RT.inject(t, false);
+            RT.inject(t, why);
             leave();
         }
     }
@@ -739,7 +769,7 @@ pub unsafe fn blocking_for_long<R>(call: impl FnOnce() -> R) -> R {
     unsafe {
         blocking(|| {
             if let Some(p) = my_processor()
-                && (p.has_work() || RT.inject_len.load(Ordering::Relaxed) != 0 || RT.sleepers.sleeping() == 0)
+                && (p.has_work() || !RT.injection.is_empty() || RT.sleepers.sleeping() == 0)
             {
                 let (all, mut before) = (u64::MAX, 0u64);
                 sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &all as *const _, &mut before as *mut _, 8);
@@ -759,21 +789,21 @@ unsafe fn lost_processor(w: *mut Worker) {
         (*w).processor = core::ptr::null();
         let t = (*w).current;
         if (*t).extended {
-            inject_extended(t);
+            inject_extended(t, Why::LeftOver);
         } else {
-            RT.inject(t, false);
+            RT.inject(t, Why::LeftOver);
             leave();
         }
     }
 }
 
 #[inline(never)]
-unsafe fn inject_extended(t: *mut Thread) {
+unsafe fn inject_extended(t: *mut Thread, why: Why) {
     // SAFETY: the caller's.
     unsafe {
         let mut area = Extended::new();
         arch::save_extended(area.as_mut_ptr());
-        RT.inject(t, false);
+        RT.inject(t, why);
         leave();
         arch::restore_extended(area.as_ptr());
     }
