@@ -152,8 +152,8 @@ pub(super) fn my_processor() -> Option<&'static Processor> {
     unsafe { (*w).processor.as_ref() }
 }
 
-/// How long a thread may go on receiving without waiting while others wait, in ticks: about 60 us (see `take_turns`).
-const TURN: u64 = 5 << 15;
+/// How long a thread may go on receiving without waiting while others wait, in ticks: about 16 us (see `take_turns`).
+const TURN: u64 = 5 << 13;
 /// If more than these wait, the slice alone ends a turn: what each finds in the caches when its turn comes is worth more than
 /// an early turn.
 const MANY: usize = 160;
