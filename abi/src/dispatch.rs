@@ -103,12 +103,20 @@ unsafe fn outside(frame: &mut Frame) -> usize {
                 }
             }
             l::__NR_clone | l::__NR_clone3 => {
+                let Some(a) = CloneArgs::of_call(frame.rax as u32, args) else { return RAW_PLAIN };
+                if a.flags & l::CLONE_VM as u64 == 0 {
+                    process::before_fork_outside();
+                    return RAW_POST;
+                }
                 // A kernel thread makes kernel threads. The stack may be one that glibc kept from a user thread.
-                let wanted = CloneArgs::of_call(frame.rax as u32, args);
-                if let Some(a) = wanted.filter(CloneArgs::is_ordinary_thread) {
+                if a.is_ordinary_thread() {
                     STACKS.in_use(a.stack as usize, a.stack_size as usize);
                 }
                 return RAW_PLAIN;
+            }
+            l::__NR_fork if RT.is_started() => {
+                process::before_fork_outside();
+                return RAW_POST;
             }
             l::__NR_futex if futex::joins_kernel_thread(args) => return RAW_PLAIN,
             l::__NR_futex if RT.is_started() || futex::is_shared_pi(args) => futex::futex(None, args),

@@ -14,9 +14,11 @@ use heddle_core::sys;
 use heddle_core::sys::{check, linux as l};
 use heddle_core::thread::State;
 
-/// The worker that is forking, from `before_raw` to `after_raw`; in the child it tells a fork from a clone that shares
-/// memory.
+/// The worker that is forking, from `before_raw` to `after_raw`, or [`OUTSIDER`]; in the child it tells a fork from a clone
+/// that shares memory.
 static FORKER: AtomicPtr<Worker> = AtomicPtr::new(core::ptr::null_mut());
+/// In place of a worker: a kernel thread that is not ours.
+const OUTSIDER: *mut Worker = core::ptr::without_provenance_mut(1);
 /// What the child of a fork needs of the thread it continues.
 static MASK: AtomicU64 = AtomicU64::new(0);
 static ALT_BASE: AtomicUsize = AtomicUsize::new(0);
@@ -36,20 +38,60 @@ pub unsafe fn before_raw(shares_memory: bool) {
     unsafe {
         if !shares_memory {
             let id = &(*t).identity;
-            // One fork at a time: the child finds its parameters in memory. The holder cannot be preempted.
-            // Acquire: the last fork is over. pairs: process.forker
-            while FORKER.compare_exchange(core::ptr::null_mut(), w, Ordering::Acquire, Ordering::Relaxed).is_err() {
-                heddle_core::lock::yield_cpu();
-            }
+            begin_fork(w);
             MASK.store(id.sig_mask.load(Ordering::Relaxed), Ordering::Relaxed);
             ALT_BASE.store(id.alt_stack.base, Ordering::Relaxed);
             ALT_SIZE.store(id.alt_stack.size, Ordering::Relaxed);
             ROBUST.store(id.robust_head, Ordering::Relaxed);
-            crate::memory::before_fork();
         }
         (*w).child_mask.store((*t).identity.sig_mask.load(Ordering::Relaxed), Ordering::Relaxed);
         sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &all as *const _, 0, 8);
     }
+}
+
+/// One fork at a time: the child finds its parameters in memory. The holder cannot be preempted.
+fn begin_fork(who: *mut Worker) {
+    // Acquire: the last fork is over. pairs: process.forker
+    while FORKER.compare_exchange(core::ptr::null_mut(), who, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        heddle_core::lock::yield_cpu();
+    }
+    crate::memory::before_fork();
+}
+
+/// As [`before_raw`], for a `fork` or a `clone` with memory of its own by a kernel thread that is not ours, in a process
+/// that runs user threads: the tables are locked as for any fork, and no handler of the program's comes until [`after_raw`].
+/// What else the kernel keeps for that thread, its child has from the kernel.
+///
+/// # Safety
+/// About to go on at `RAW_POST`.
+pub unsafe fn before_fork_outside() {
+    let (all, mut before) = (u64::MAX, 0u64);
+    // SAFETY: writes a local; the mask is put back.
+    unsafe { sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &raw const all, &raw mut before, 8) };
+    begin_fork(OUTSIDER);
+    MASK.store(before, Ordering::Relaxed);
+}
+
+/// Ends that, in the parent and in the child.
+unsafe fn after_fork_outside(result: isize) {
+    let mask = MASK.load(Ordering::Relaxed);
+    // SAFETY: the tables' locks are the caller's; in the child it is the only thread.
+    unsafe {
+        if result == 0 {
+            become_ordinary();
+        } else {
+            end_fork();
+        }
+        sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &raw const mask, 0, 8);
+    }
+}
+
+/// In the parent: the next fork may begin.
+unsafe fn end_fork() {
+    // SAFETY: the caller has called `begin_fork`.
+    unsafe { crate::memory::after_fork() };
+    // Release: the parameters have been used. pairs: process.forker
+    FORKER.store(core::ptr::null_mut(), Ordering::Release);
 }
 
 /// Prepares a raw `clone` of a kernel thread, which the stub makes: it starts on a stack of its own, in the same code.
@@ -87,7 +129,7 @@ pub unsafe extern "C" fn after_raw(frame: &mut Frame) {
     // SAFETY: our own record, valid in parent and child.
     unsafe {
         if w.is_null() {
-            return;
+            return after_fork_outside(result);
         }
         if (*w).child_thread.load(Ordering::Relaxed) != 0 {
             if result == 0 {
@@ -114,9 +156,7 @@ pub unsafe extern "C" fn after_raw(frame: &mut Frame) {
             return;
         }
         if forked {
-            crate::memory::after_fork();
-            // Release: the parameters have been used. pairs: process.forker
-            FORKER.store(core::ptr::null_mut(), Ordering::Release);
+            end_fork();
         }
         let open = signal::kernel::base_mask();
         sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &open as *const _, 0, 8);
@@ -127,26 +167,15 @@ pub unsafe extern "C" fn after_raw(frame: &mut Frame) {
     }
 }
 
-/// The child of a fork: one kernel thread, which becomes an ordinary thread of an ordinary process.
+/// The child of a fork by a user thread: one kernel thread, which becomes an ordinary thread of an ordinary process.
 unsafe fn child() {
     // SAFETY: the only thread of the child.
     unsafe {
         // The kernel gave it its worker's name.
         let name = (*current()).identity.name();
         sys!(l::__NR_prctl, linux_raw_sys::prctl::PR_SET_NAME, name.as_ptr());
-        crate::memory::after_fork();
-        FORKER.store(core::ptr::null_mut(), Ordering::Relaxed);
-        EXECUTING.store(false, Ordering::Relaxed);
         crate::scheduling::in_child(current());
-        RT.reset_in_child();
-        crate::scheduling::reset();
-        crate::credentials::reset();
-        signal::pending::reset();
-        crate::timer::reset();
-        signal::actions::give_back();
-        signal::kernel::keep_nothing();
-        crate::robust::reset();
-        signal::kernel::set_process(sys!(l::__NR_getpid) as i32);
+        become_ordinary();
         let size = ALT_SIZE.load(Ordering::Relaxed);
         let alt = signal::context::Stack {
             base: ALT_BASE.load(Ordering::Relaxed),
@@ -157,6 +186,25 @@ unsafe fn child() {
         sys!(l::__NR_set_robust_list, ROBUST.load(Ordering::Relaxed), 24);
         let mask = MASK.load(Ordering::Relaxed);
         sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &mask as *const _, 0, 8);
+    }
+}
+
+/// In the child of a fork: the runtime is as before the first thread.
+unsafe fn become_ordinary() {
+    // SAFETY: the only thread of the child, which holds what `begin_fork` locked.
+    unsafe {
+        crate::memory::after_fork();
+        FORKER.store(core::ptr::null_mut(), Ordering::Relaxed);
+        EXECUTING.store(false, Ordering::Relaxed);
+        RT.reset_in_child();
+        crate::scheduling::reset();
+        crate::credentials::reset();
+        signal::pending::reset();
+        crate::timer::reset();
+        signal::actions::give_back();
+        signal::kernel::keep_nothing();
+        crate::robust::reset();
+        signal::kernel::set_process(sys!(l::__NR_getpid) as i32);
     }
 }
 

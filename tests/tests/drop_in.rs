@@ -223,6 +223,16 @@ fn threads_older_than_heddle() {
     }
 }
 
+/// The runtime was left as it is in the child of a fork by a kernel thread: who joined a thread there waited for ever.
+#[test]
+fn forks_by_kernel_threads_give_ordinary_processes() {
+    for mode in harness::modes(&[2, 1, 4]) {
+        let least: &[&str] = if mode == Mode::Plain { &[] } else { &["4194304"] };
+        let Some(job) = helper("forks_from_kernel_threads", least) else { return };
+        assert_eq!(job.run(mode).assert_clean().out(), "ok\n");
+    }
+}
+
 #[test]
 fn statistics_are_printed() {
     let Some(job) = helper("kernel_threads", &["100"]) else { return };

@@ -267,4 +267,6 @@ fn threads_in_the_child_of_a_fork() {
     }
     check();
     spawn(check).join().unwrap();
+    // There the runtime was left as it is: user threads were refused, and who joined a kernel thread waited for ever.
+    Builder::new().mode(Mode::Kernel).spawn(check).unwrap().join().unwrap();
 }
