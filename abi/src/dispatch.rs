@@ -124,11 +124,29 @@ unsafe fn outside(frame: &mut Frame) -> usize {
             l::__NR_tgkill if signal::remote::is_elsewhere(args[0] as i32, args[1] as i32) => {
                 signal::remote::tgkill(args[0] as i32, args[1] as u32, args[2] as u32)
             }
-            l::__NR_tgkill if RT.is_started() => {
-                match signal::calls::tgkill(Some(args[0] as i32), args[1] as i32, args[2] as u32) {
+            l::__NR_rt_tgsigqueueinfo if signal::remote::is_elsewhere(args[0] as i32, args[1] as i32) => {
+                signal::remote::tgsigqueueinfo(args)
+            }
+            l::__NR_tkill if signal::remote::is_not_ours(args[0] as i32) => {
+                signal::remote::tkill(args[0] as u32, args[1] as u32)
+            }
+            l::__NR_kill if signal::remote::is_not_ours(args[0] as i32) => {
+                signal::remote::kill(args[0] as u32, args[1] as u32)
+            }
+            l::__NR_tgkill | l::__NR_tkill | l::__NR_rt_tgsigqueueinfo if RT.is_started() => {
+                let sent = match frame.rax as u32 {
+                    l::__NR_tgkill => signal::calls::tgkill(Some(args[0] as i32), args[1] as i32, args[2] as u32),
+                    l::__NR_tkill => signal::calls::tgkill(None, args[0] as i32, args[1] as u32),
+                    _ => signal::calls::tgsigqueueinfo(args),
+                };
+                match sent {
                     Some(r) => r,
                     None => return RAW_PLAIN,
                 }
+            }
+            // By the id of a thread, which the kernel does not know.
+            l::__NR_kill if RT.threads.find(args[0] as u32).is_some() => {
+                sys!(l::__NR_kill, signal::kernel::process(), args[1])
             }
             l::__NR_mmap => memory::mmap(args),
             l::__NR_munmap => memory::munmap(args),
@@ -304,14 +322,19 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                 Some(r) => r,
                 None => return Plain,
             },
+            l::__NR_tkill if signal::remote::is_not_ours(a0 as i32) => signal::remote::tkill(a0 as u32, a1 as u32),
             l::__NR_tkill => match signal::calls::tgkill(None, a0 as i32, a1 as u32) {
                 Some(r) => r,
                 None => return Plain,
             },
+            l::__NR_rt_tgsigqueueinfo if signal::remote::is_elsewhere(a0 as i32, a1 as i32) => {
+                signal::remote::tgsigqueueinfo(args())
+            }
             l::__NR_rt_tgsigqueueinfo => match signal::calls::tgsigqueueinfo(args()) {
                 Some(r) => r,
                 None => return Plain,
             },
+            l::__NR_kill if signal::remote::is_not_ours(a0 as i32) => signal::remote::kill(a0 as u32, a1 as u32),
             l::__NR_kill => match signal::calls::kill(a0 as i32, a1 as u32) {
                 Some(r) => r,
                 None => return Plain,

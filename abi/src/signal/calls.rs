@@ -12,8 +12,9 @@ use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use heddle_core::identity::{AltStack, SigInfo};
 use heddle_core::park::Reason;
-use heddle_core::sched::RT;
-use heddle_core::sys::{self, linux as l};
+use heddle_core::sched::{RT, current};
+use heddle_core::sys;
+use heddle_core::sys::{check, linux as l};
 use heddle_core::thread::{FIRST_TID, State, Thread};
 
 const SI_USER: i32 = 0;
@@ -126,7 +127,7 @@ pub unsafe fn sigaltstack(t: *mut Thread, frame: &Frame, args: [usize; 6]) -> is
 
 fn info_of(signal: u32, code: i32) -> SigInfo {
     // SAFETY: no memory is touched.
-    let uid = unsafe { heddle_core::sys!(l::__NR_getuid) } as u32;
+    let uid = unsafe { sys!(l::__NR_getuid) } as u32;
     info_from(signal, code, kernel::process(), uid)
 }
 
@@ -166,22 +167,42 @@ unsafe fn to_thread(tid: u32, signal: u32, info: impl FnOnce() -> SigInfo) -> is
     }
     if signal == l::SIGKILL || signal == l::SIGSTOP || kernel::is_kept(signal) {
         // SAFETY: no memory is touched.
-        return unsafe { heddle_core::sys!(l::__NR_kill, kernel::process(), signal) };
+        return unsafe { sys!(l::__NR_kill, kernel::process(), signal) };
     }
     // SAFETY: the caller's.
     sent(unsafe { pending::send_to_thread(tid, &info()) })
 }
 
-/// A process that may do so sends `signal`, at most 64, to one of our threads by its id.
+/// A process that may do so sends `signal`, at most 64, to one of our threads by its id, perhaps with a `siginfo_t` of its own.
 ///
 /// # Safety
 /// As [`tgkill`].
-pub unsafe fn from_other_process(tid: u32, signal: u32, process: i32, uid: u32) -> isize {
+pub unsafe fn from_other_process(tid: u32, signal: u32, process: i32, uid: u32, own: Option<SigInfo>) -> isize {
     if signal > 64 {
         return fail(e::EINVAL);
     }
+    let info = || own.map_or_else(|| info_from(signal, SI_TKILL, process, uid), |info| numbered(info, signal));
     // SAFETY: the caller's.
-    unsafe { to_thread(tid, signal, || info_from(signal, SI_TKILL, process, uid)) }
+    unsafe { to_thread(tid, signal, info) }
+}
+
+/// A program's `siginfo_t` with the number of the signal that it is sent with.
+fn numbered(mut info: SigInfo, signal: u32) -> SigInfo {
+    info[0] = info[0] & !0xffff_ffff | u64::from(signal);
+    info
+}
+
+/// Whether this is one that a program may not send to others: the kernel alone says such things.
+pub fn is_kernels(info: &SigInfo) -> bool {
+    let code = info[1] as u32 as i32;
+    code >= 0 || code == SI_TKILL
+}
+
+/// The caller's id.
+fn own_id() -> u32 {
+    let t = current();
+    // SAFETY: the current thread; touches no other memory.
+    unsafe { if t.is_null() { sys!(l::__NR_gettid) as u32 } else { (*t).identity.tid.load(Ordering::Relaxed) } }
 }
 
 fn sent(result: Result<(), Refused>) -> isize {
@@ -203,14 +224,15 @@ pub unsafe fn tgsigqueueinfo(args: [usize; 6]) -> Option<isize> {
     }
     // SAFETY: checks the arguments without sending.
     let r = unsafe { tgkill(Some(process as i32), tid as i32, 0) }?;
-    if r != 0 || signal == 0 || signal > 64 {
-        return Some(if signal > 64 { fail(e::EINVAL) } else { r });
-    }
     // SAFETY: the program's siginfo_t; the caller's.
     unsafe {
-        let mut copy = *(info as *const SigInfo);
-        copy[0] = copy[0] & !0xffff_ffff | signal as u64;
-        Some(sent(pending::send_to_thread(tid as u32, &copy)))
+        let info = (info as *const SigInfo).read_unaligned();
+        Some(match r {
+            _ if (tid as i32) > 0 && is_kernels(&info) && tid as u32 != own_id() => fail(e::EPERM),
+            0 if signal > 64 => fail(e::EINVAL),
+            0 => to_thread(tid as u32, signal as u32, || numbered(info, signal as u32)),
+            errno => errno,
+        })
     }
 }
 
@@ -223,13 +245,13 @@ pub unsafe fn kill(process: i32, signal: u32) -> Option<isize> {
         // As the kernel does for the id of any thread of a process.
         let own = kernel::process();
         // SAFETY: inside the core.
-        return unsafe { kill(own, signal).or_else(|| Some(heddle_core::sys!(l::__NR_kill, own, signal))) };
+        return unsafe { kill(own, signal).or_else(|| Some(sys!(l::__NR_kill, own, signal))) };
     }
     if process == kernel::process() && signal == l::SIGKILL {
         // SAFETY: inside the core; the process ends now.
         unsafe {
             crate::robust::process_ends();
-            return Some(heddle_core::sys!(l::__NR_kill, process, signal));
+            return Some(sys!(l::__NR_kill, process, signal));
         }
     }
     if process != kernel::process() || signal == 0 || signal > 64 || signal == l::SIGKILL || signal == l::SIGSTOP {
@@ -288,9 +310,9 @@ fn read_at(folder: i32, name: &CStr, text: &mut [u8]) -> Option<usize> {
     // SAFETY: the name ends in a NUL, and the kernel writes at most the buffer's length. Nothing here waits.
     unsafe {
         let flags = l::O_RDONLY | l::O_CLOEXEC;
-        let file = sys::check(heddle_core::sys!(l::__NR_openat, folder, name.as_ptr(), flags)).ok()?;
-        let n = sys::check(heddle_core::sys!(l::__NR_read, file, text.as_mut_ptr(), text.len()));
-        heddle_core::sys!(l::__NR_close, file);
+        let file = check(sys!(l::__NR_openat, folder, name.as_ptr(), flags)).ok()?;
+        let n = check(sys!(l::__NR_read, file, text.as_mut_ptr(), text.len()));
+        sys!(l::__NR_close, file);
         n.ok()
     }
 }
@@ -309,9 +331,11 @@ pub unsafe fn sigqueueinfo(args: [usize; 6]) -> Option<isize> {
     }
     // SAFETY: the program's siginfo_t.
     unsafe {
-        let mut copy = *(info as *const SigInfo);
-        copy[0] = copy[0] & !0xffff_ffff | signal as u64;
-        Some(sent(pending::send_to_process(&copy)))
+        let info = (info as *const SigInfo).read_unaligned();
+        if is_kernels(&info) && process as u32 != own_id() {
+            return Some(fail(e::EPERM));
+        }
+        Some(sent(pending::send_to_process(&numbered(info, signal as u32))))
     }
 }
 
@@ -449,9 +473,9 @@ pub unsafe fn with_own_mask(t: *mut Thread, number: usize, args: [usize; 6]) -> 
     // SAFETY: the program's call; the worker's mask is put back.
     unsafe {
         let mask = (*t).identity.sig_mask.load(Ordering::Relaxed);
-        heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &mask as *const _, &mut before as *mut _, 8);
+        sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &mask as *const _, &mut before as *mut _, 8);
         let r = kernel::interruptible(t, number, &args);
-        heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &before as *const _, 0, 8);
+        sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &before as *const _, 0, 8);
         r
     }
 }

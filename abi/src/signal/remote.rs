@@ -1,4 +1,5 @@
-//! `tgkill` to a thread of another process under Heddle, whose id the kernel does not know.
+//! Signals to a thread of another process under Heddle, whose id the kernel does not know: `tgkill`, `rt_tgsigqueueinfo`, and
+//! `tkill` and `kill`, which do not say whose thread it is, so that all such processes are asked in turn.
 //!
 //! # Protocol
 //! The sender asks the process, which alone knows its threads; the kernel tells each end whom it talks to.
@@ -8,8 +9,10 @@
 //! 2. It listens on an abstract socket whose name says what it asks: thread, signal, and a number of its own.
 //! 3. It queues KICK, with the same as its value. This is where the kernel checks the right to send signals.
 //! 4. A worker of the receiver connects to that name, once it is outside of the core (as with any signal: `kernel::route`).
-//! 5. The sender accepts one connection, of the process that it asks, stops listening, and says that it is meant.
-//! 6. The receiver sends the signal to its thread, from whom the kernel says is at the other end, and answers.
+//! 5. The sender accepts one connection, of the process that it asks, stops listening, and says that it is meant; then
+//!    comes the `siginfo_t`, if it has one of its own.
+//! 6. The receiver sends the signal to its thread, from whom the kernel says is at the other end, or with that `siginfo_t` if
+//!    it is none of those that only the kernel makes, and answers.
 //!
 //! A request has one effect at most: a second connection is never told that it is meant. Nobody can send in another's name:
 //! who can queue KICK may have the receiver ask anybody, but what is sent comes from who listens on a socket of that name
@@ -22,11 +25,12 @@
 //! sender may write any process id and user id into it. A socket that each process listens on: two descriptors more in all
 //! programs, and the right to send signals would be for us to judge.
 
-use super::calls::from_other_process;
+use super::calls::{from_other_process, is_kernels};
 use super::kernel::process;
 use super::{KICK, bit};
 use crate::task_files::Text;
 use crate::wait::{e, fail};
+use core::ffi::CStr;
 use core::fmt::Write;
 use core::sync::atomic::Ordering;
 use heddle_core::arch;
@@ -63,6 +67,10 @@ impl Drop for Descriptor {
         unsafe { sys!(l::__NR_close, self.0) };
     }
 }
+
+/// What the sender says when it is meant: the signal is from it; a `siginfo_t` follows.
+const PLAIN: u8 = 1;
+const QUEUED: u8 = 2;
 
 /// What is asked: bits 0 to 31 the thread, 32 to 39 the signal, 40 to 63 the number.
 #[derive(Clone, Copy)]
@@ -124,6 +132,21 @@ fn get(socket: &Descriptor) -> Option<u8> {
     (r == 1).then_some(byte)
 }
 
+fn put_info(socket: &Descriptor, info: &SigInfo) -> bool {
+    let flags = net::MSG_NOSIGNAL | net::MSG_DONTWAIT;
+    // SAFETY: reads the caller's.
+    unsafe { sys!(l::__NR_sendto, socket.0, info.as_ptr(), size_of::<SigInfo>(), flags, 0, 0) == 128 }
+}
+
+fn get_info(socket: &Descriptor) -> Option<SigInfo> {
+    let mut info: SigInfo = [0; 16];
+    // SAFETY: writes the local.
+    let r = unsafe {
+        sys!(l::__NR_recvfrom, socket.0, info.as_mut_ptr(), size_of::<SigInfo>(), net::MSG_WAITALL, 0, 0)
+    };
+    (r == 128).then_some(info)
+}
+
 // --- the sender ---------------------------------------------------------------------------------
 
 /// Whether `tid` of process `of` is the id of a thread of another process that the kernel cannot know.
@@ -132,26 +155,100 @@ pub fn is_elsewhere(of: i32, tid: i32) -> bool {
     of > 0 && tid >= FIRST_TID as i32 && of != unsafe { sys!(l::__NR_getpid) } as i32
 }
 
+/// Whether `tid` is such an id and no thread of this process has it.
+pub fn is_not_ours(tid: i32) -> bool {
+    tid >= FIRST_TID as i32 && RT.threads.find(tid as u32).is_none()
+}
+
 /// `tgkill` to such a thread.
 ///
 /// # Safety
 /// A user thread inside the core, no locks held; or a kernel thread that is not ours, or of a process without user threads.
 pub unsafe fn tgkill(of: i32, tid: u32, signal: u32) -> isize {
-    // SAFETY: the caller's; the mask is put back.
+    // SAFETY: the caller's.
+    unsafe { undisturbed(|| ask(of, tid, signal, None)) }
+}
+
+/// `rt_tgsigqueueinfo` to such a thread.
+///
+/// # Safety
+/// As [`tgkill`]; `info` is the program's.
+pub unsafe fn tgsigqueueinfo(args: [usize; 6]) -> isize {
+    let [of, tid, signal, info, ..] = args;
+    // SAFETY: the caller's; the kernel has read the program's memory.
     unsafe {
-        if !current().is_null() {
-            return ask(of, tid, signal).unwrap_or_else(|errno| errno);
+        // It judges the arguments before it finds no such thread.
+        let r = sys!(l::__NR_rt_tgsigqueueinfo, of, tid, signal, info);
+        if r != fail(e::ESRCH) {
+            return r;
         }
-        // No handler of the program's in the middle of it.
-        let (all, mut before) = (u64::MAX, 0u64);
+        let info = (info as *const SigInfo).read_unaligned();
+        undisturbed(|| ask(of as i32, tid as u32, signal as u32, Some(&info)))
+    }
+}
+
+/// `tkill` to a thread with such an id, whosever it is.
+///
+/// # Safety
+/// As [`tgkill`].
+pub unsafe fn tkill(tid: u32, signal: u32) -> isize {
+    // SAFETY: the caller's.
+    unsafe { undisturbed(|| ask_all(tid, signal).map(|(_, r)| r)) }
+}
+
+/// `kill` by the id of a thread, whosever it is: to its process.
+///
+/// # Safety
+/// As [`tgkill`].
+pub unsafe fn kill(tid: u32, signal: u32) -> isize {
+    // SAFETY: the caller's; the program's call.
+    unsafe { undisturbed(|| ask_all(tid, 0).map(|(process, _)| sys!(l::__NR_kill, process, signal))) }
+}
+
+/// Asks with no handler of the program's in the middle of it.
+unsafe fn undisturbed(ask: impl FnOnce() -> Result<isize, isize>) -> isize {
+    let answer = || ask().unwrap_or_else(|errno| errno);
+    if !current().is_null() {
+        return answer();
+    }
+    let (all, mut before) = (u64::MAX, 0u64);
+    // SAFETY: the kernel thread's own mask, which is put back.
+    unsafe {
         sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &raw const all, &raw mut before, 8);
-        let r = ask(of, tid, signal).unwrap_or_else(|errno| errno);
+        let r = answer();
         sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &raw const before, 0, 8);
         r
     }
 }
 
-unsafe fn ask(of: i32, tid: u32, signal: u32) -> Result<isize, isize> {
+/// Asks each process until one has the thread; which it is, and what it says.
+unsafe fn ask_all(tid: u32, signal: u32) -> Result<(i32, isize), isize> {
+    // SAFETY: touches no memory.
+    let own = unsafe { sys!(l::__NR_getpid) } as u64;
+    let none = fail(e::ESRCH);
+    let mut found = Err(none);
+    each_number(c"/proc", &mut |process| {
+        if process == own {
+            return false;
+        }
+        // SAFETY: the caller's.
+        match unsafe { ask(process as i32, tid, signal, None) } {
+            Ok(r) if r != none => {
+                found = Ok((process as i32, r));
+                true
+            }
+            // It may be that one's.
+            Err(errno) if errno == fail(e::EAGAIN) => {
+                found = Err(errno);
+                false
+            }
+            _ => false,
+        }
+    });
+    found
+}
+
+unsafe fn ask(of: i32, tid: u32, signal: u32, info: Option<&SigInfo>) -> Result<isize, isize> {
     let none = fail(e::ESRCH);
     // SAFETY: the caller's; the calls are about descriptors of ours.
     unsafe {
@@ -165,11 +262,11 @@ unsafe fn ask(of: i32, tid: u32, signal: u32) -> Result<isize, isize> {
         let mut rounds = ROUNDS;
         let mut r = None;
         while r.is_none() && rounds > 0 {
-            r = ask_once(&process, of, Request::new(tid, asked), &mut rounds)?;
+            r = ask_once(&process, of, Request::new(tid, asked), info, &mut rounds)?;
         }
         match r {
             None => Err(fail(e::EAGAIN)),
-            Some(0) if signal > 64 => Err(fail(e::EINVAL)),
+            Some(0) if signal > 64 => Ok(fail(e::EINVAL)),
             Some(0) if whole => Ok(sys!(l::__NR_pidfd_send_signal, process.0, signal, 0, 0)),
             Some(errno) => Ok(-(errno as isize)),
         }
@@ -177,7 +274,13 @@ unsafe fn ask(of: i32, tid: u32, signal: u32) -> Result<isize, isize> {
 }
 
 /// The answer, an error number or 0; `None`: there was none.
-unsafe fn ask_once(process: &Descriptor, of: i32, what: Request, rounds: &mut u32) -> Result<Option<u8>, isize> {
+unsafe fn ask_once(
+    process: &Descriptor,
+    of: i32,
+    what: Request,
+    own: Option<&SigInfo>,
+    rounds: &mut u32,
+) -> Result<Option<u8>, isize> {
     // SAFETY: reads and writes locals; the process handles the signal.
     unsafe {
         let connection = {
@@ -208,7 +311,11 @@ unsafe fn ask_once(process: &Descriptor, of: i32, what: Request, rounds: &mut u3
                 }
             }
         };
-        if !put(&connection, 1) || !readable(&connection, rounds) {
+        let said = match own {
+            None => put(&connection, PLAIN),
+            Some(info) => put(&connection, QUEUED) && put_info(&connection, info),
+        };
+        if !said || !readable(&connection, rounds) {
             return Ok(None);
         }
         // It may end before it has answered: by this very signal, as a rule.
@@ -240,25 +347,24 @@ unsafe fn readable(descriptor: &Descriptor, rounds: &mut u32) -> bool {
 
 /// Whether a process handles KICK as we do, going by what `/proc` tells of it.
 fn answers(of: i32) -> bool {
-    let mut own = [0; 2048];
-    let (mut text, mut size) = ([0; 2048], 0);
-    if let Some(path) = path(format_args!("/proc/{of}/status")) {
-        size = crate::cpus::read(&path, &mut text);
+    let (mut text, mut own) = ([0; 2048], [0; 2048]);
+    let Some(path) = path(format_args!("/proc/{of}/status")) else { return false };
+    let size = crate::cpus::read(&path, &mut text);
+    let text = &text[..size];
+    let handled = field(text, b"SigCgt:").map_or(0, |digits| {
+        digits.iter().fold(0u64, |n, &digit| n << 4 | (digit as char).to_digit(16).map_or(0, u64::from))
+    });
+    if handled & bit(KICK) == 0 {
+        return false;
     }
-    let own_size = crate::cpus::read(c"/proc/self/status", &mut own);
-    let (own, text) = (&own[..own_size], &text[..size]);
+    let size = crate::cpus::read(c"/proc/self/status", &mut own);
+    let own = &own[..size];
     // A folder that is of another namespace of processes tells of others.
     // SAFETY: touches no memory.
     let pid = unsafe { sys!(l::__NR_getpid) } as u64;
     // What a filter may not let it do, it is not asked to do.
     let filters = |text| (field(text, b"Seccomp:"), field(text, b"Seccomp_filters:"));
-    if field(own, b"Tgid:").and_then(crate::cpus::number) != Some(pid) || filters(own) != filters(text) {
-        return false;
-    }
-    let handled = field(text, b"SigCgt:").map_or(0, |digits| {
-        digits.iter().fold(0u64, |n, &digit| n << 4 | (digit as char).to_digit(16).map_or(0, u64::from))
-    });
-    handled & bit(KICK) != 0 && has_monitor(of)
+    field(own, b"Tgid:").and_then(crate::cpus::number) == Some(pid) && filters(own) == filters(text) && has_monitor(of)
 }
 
 /// The rest of the line of a status file that begins with `name`.
@@ -268,14 +374,28 @@ fn field<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 }
 
 fn has_monitor(of: i32) -> bool {
+    let Some(folder) = path(format_args!("/proc/{of}/task")) else { return false };
+    let (mut seen, mut found) = (0, false);
+    each_number(&folder, &mut |tid| {
+        let mut name = [0; 16];
+        if let Some(path) = path(format_args!("/proc/{of}/task/{tid}/comm")) {
+            let size = crate::cpus::read(&path, &mut name);
+            found = name[..size].trim_ascii_end() == MONITOR.to_bytes();
+        }
+        seen += 1;
+        found || seen >= FIRST
+    });
+    found
+}
+
+/// Calls `f` with each number that is a name in `folder`, until it has seen enough.
+fn each_number(folder: &CStr, f: &mut dyn FnMut(u64) -> bool) {
     const HEAD: usize = 19;
-    let Some(path_) = path(format_args!("/proc/{of}/task")) else { return false };
     let flags = l::O_RDONLY | l::O_DIRECTORY | l::O_CLOEXEC;
     // SAFETY: opens a folder; the kernel writes whole entries to the local buffer.
     unsafe {
-        let Ok(folder) = Descriptor::of(sys!(l::__NR_openat, l::AT_FDCWD, path_.as_ptr(), flags)) else { return false };
+        let Ok(folder) = Descriptor::of(sys!(l::__NR_openat, l::AT_FDCWD, folder.as_ptr(), flags)) else { return };
         let mut entries = [0u64; 128];
-        let mut seen = 0;
         while let Ok(size @ 1..) =
             check(sys!(l::__NR_getdents64, folder.0, entries.as_mut_ptr(), size_of_val(&entries)))
         {
@@ -285,30 +405,21 @@ fn has_monitor(of: i32) -> bool {
                 let len = usize::from(u16::from_ne_bytes([bytes[at + 16], bytes[at + 17]]));
                 let entry = &bytes[at + HEAD..at + len];
                 at += len;
-                let Some(tid) = crate::cpus::number(entry) else { continue };
-                let mut name = [0; 16];
-                let Some(path) = path(format_args!("/proc/{of}/task/{tid}/comm")) else { continue };
-                let size = crate::cpus::read(&path, &mut name);
-                if name[..size].trim_ascii_end() == MONITOR.to_bytes() {
-                    return true;
+                if crate::cpus::number(entry).is_some_and(&mut *f) {
+                    return;
                 }
-                seen += 1;
-            }
-            if seen >= FIRST {
-                break;
             }
         }
     }
-    false
 }
 
 /// A C string.
 struct Path(Text<64>);
 
 impl core::ops::Deref for Path {
-    type Target = core::ffi::CStr;
-    fn deref(&self) -> &core::ffi::CStr {
-        core::ffi::CStr::from_bytes_until_nul(self.0.text()).unwrap_or(c"")
+    type Target = CStr;
+    fn deref(&self) -> &CStr {
+        CStr::from_bytes_until_nul(self.0.text()).unwrap_or(c"")
     }
 }
 
@@ -364,11 +475,21 @@ pub unsafe fn serve(info: &SigInfo) {
             let (address, size) = what.address();
             if sys!(l::__NR_connect, connection.0, &raw const address, size) == 0
                 && let Some((sender, effective)) = peer(&connection)
-                && get(&connection).is_some()
             {
-                let uid = real_user(sender).unwrap_or(effective);
-                let r = from_other_process(what.tid(), what.signal(), sender, uid);
-                put(&connection, -r as u8);
+                let r = match get(&connection) {
+                    Some(PLAIN) => {
+                        let uid = real_user(sender).unwrap_or(effective);
+                        Some(from_other_process(what.tid(), what.signal(), sender, uid, None))
+                    }
+                    Some(QUEUED) => get_info(&connection).map(|info| {
+                        let other = || from_other_process(what.tid(), what.signal(), sender, effective, Some(info));
+                        if is_kernels(&info) { fail(e::EPERM) } else { other() }
+                    }),
+                    _ => None,
+                };
+                if let Some(r) = r {
+                    put(&connection, -r as u8);
+                }
             }
         }
         sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &raw const before, 0, 8);

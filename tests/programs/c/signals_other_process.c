@@ -1,6 +1,6 @@
-/* Asserts that a process sends signals to single threads of another by their ids: the thread's handler runs, once for each, before
+/* Asserts that a process sends signals to single threads of another by their ids, with tgkill, tkill and rt_tgsigqueueinfo: the thread's handler runs, once for each, before
    the sender's word about it arrives, with the sender's ids; blocked ones are pending for that thread alone; what is not
-   a thread of that process is none (ESRCH); a signal that cannot be is refused. From a child with one thread, from
+   a thread of that process is none (ESRCH); a signal that cannot be is refused. kill by a thread's id is for its process. From a child with one thread, from
    one with several, from several at once, and between processes that send to each other. */
 #include "check.h"
 #include <sys/socket.h>
@@ -149,6 +149,98 @@ static void from_many(void) {
   }
 }
 
+static long queue(pid_t process, pid_t tid, int signal, int code, int value) {
+  siginfo_t info = {.si_signo = signal, .si_code = code};
+  info.si_pid = getpid() + 1; /* nobody checks */
+  info.si_uid = 12345;
+  info.si_value.sival_int = value;
+  return syscall(SYS_rt_tgsigqueueinfo, process, tid, signal, &info);
+}
+
+static volatile int sum;
+
+static void on_value(int signal, siginfo_t *info, void *context) {
+  (void)context;
+  CHECK_EQ(signal, SIGRTMIN + 3);
+  CHECK_EQ(info->si_signo, signal);
+  CHECK_EQ(gettid(), tids[number]);
+  if (info->si_code == SI_TKILL) {
+    CHECK_EQ(info->si_pid, sender);
+  } else {
+    CHECK_EQ(info->si_code, SI_QUEUE);
+    CHECK_EQ(info->si_pid, sender + 1);
+    CHECK_EQ(info->si_uid, 12345);
+    CHECK_EQ(info->si_value.sival_int / 1000, number);
+    __atomic_fetch_add(&sum, info->si_value.sival_int % 1000, __ATOMIC_SEQ_CST);
+  }
+  __atomic_fetch_add(&got[number], 1, __ATOMIC_SEQ_CST);
+}
+
+/* With a siginfo_t of the sender's own, and without naming the process. */
+static void by_other_calls(int threads) {
+  int ends[2];
+  char c;
+  memset(got, 0, sizeof got);
+  sum = 0;
+  OK(pipe(ends));
+  pid_t parent = getpid(), pid = fork();
+  CHECK(pid >= 0);
+  if (pid == 0) {
+    CHECK_EQ(read(ends[0], &c, 1), 1);
+    pthread_t t = 0;
+    if (threads) t = start(idle, &ends[0]);
+    for (int k = 0; k < THREADS; k++) {
+      for (int i = 0; i < ROUNDS; i++) OK(queue(parent, tids[k], SIGRTMIN + 3, SI_QUEUE, 1000 * k + i));
+      OK(queue(parent, tids[k], 0, SI_QUEUE, 0));
+      FAILS(queue(parent, tids[k], SIGRTMIN + 3, SI_USER, 0), EPERM);
+      FAILS(queue(parent, tids[k], SIGRTMIN + 3, SI_TKILL, 0), EPERM);
+      FAILS(queue(parent, tids[k], 65, SI_QUEUE, 0), EINVAL);
+      FAILS(queue(getpid(), tids[k], SIGRTMIN + 3, SI_QUEUE, 0), ESRCH);
+      FAILS(syscall(SYS_rt_tgsigqueueinfo, parent, tids[k], SIGRTMIN + 3, 8), EFAULT);
+      OK(syscall(SYS_tkill, tids[k], SIGRTMIN + 3));
+      OK(syscall(SYS_tkill, tids[k], 0));
+      FAILS(syscall(SYS_tkill, tids[k], 65), EINVAL);
+      OK(kill(tids[k], 0));
+    }
+    FAILS(queue(parent, gettid(), SIGRTMIN + 3, SI_QUEUE, 0), ESRCH);
+    OK(kill(tids[1], SIGRTMIN + 4));
+    OK(close(ends[1]));
+    if (threads) join(t);
+    _exit(0);
+  }
+  sender = pid;
+  CHECK_EQ(write(ends[1], "g", 1), 1);
+  OK(close(ends[0]));
+  OK(close(ends[1]));
+  CHECK_EQ(wait_for(pid), 0);
+  for (int i = 0; i < THREADS; i++)
+    while (__atomic_load_n(&got[i], __ATOMIC_SEQ_CST) <= ROUNDS) sched_yield();
+  for (int i = 0; i < THREADS; i++) CHECK_EQ(got[i], ROUNDS + 1);
+  CHECK_EQ(sum, THREADS * ROUNDS * (ROUNDS - 1) / 2);
+  sigset_t set;
+  siginfo_t info;
+  sigemptyset(&set);
+  sigaddset(&set, SIGRTMIN + 4); /* blocked by all */
+  CHECK_EQ(sigwaitinfo(&set, &info), SIGRTMIN + 4);
+  CHECK_EQ(info.si_code, SI_USER);
+  CHECK_EQ(info.si_pid, pid);
+  /* To others of the same process the rules are the same. */
+  FAILS(queue(parent, tids[0], 0, SI_USER, 0), EPERM);
+  FAILS(queue(parent, tids[0], 0, SI_TKILL, 0), EPERM);
+  OK(queue(parent, tids[0], 0, SI_QUEUE, 0));
+  OK(queue(parent, gettid(), 0, SI_USER, 0));
+  siginfo_t mine = {.si_signo = SIGRTMIN + 4, .si_code = SI_USER};
+  OK(syscall(SYS_rt_sigqueueinfo, parent, SIGRTMIN + 4, &mine));
+  CHECK_EQ(sigwaitinfo(&set, &info), SIGRTMIN + 4);
+  CHECK_EQ(info.si_code, SI_USER);
+}
+
+static void *not_main(void *argument) {
+  siginfo_t info = {.si_signo = SIGRTMIN + 4, .si_code = SI_USER};
+  FAILS(syscall(SYS_rt_sigqueueinfo, getpid(), SIGRTMIN + 4, &info), EPERM);
+  return argument;
+}
+
 /* For that thread alone, although it blocks it and others do not. */
 static void *blocks(void *argument) {
   sigset_t set;
@@ -190,6 +282,9 @@ static void ended(void) {
   if (pid == 0) {
     FAILS(tgkill_(parent, tid, 0), ESRCH);
     FAILS(tgkill_(parent, tid, SIGUSR2), ESRCH);
+    FAILS(queue(parent, tid, SIGUSR2, SI_QUEUE, 0), ESRCH);
+    FAILS(syscall(SYS_tkill, tid, SIGUSR2), ESRCH);
+    FAILS(kill(tid, SIGUSR2), ESRCH);
     _exit(0);
   }
   CHECK_EQ(wait_for(pid), 0);
@@ -261,6 +356,12 @@ int main(void) {
   struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_RESTART};
   OK(sigaction(SIGUSR1, &action, 0));
   OK(sigaction(SIGRTMIN + 1, &action, 0));
+  action.sa_sigaction = on_value;
+  OK(sigaction(SIGRTMIN + 3, &action, 0));
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGRTMIN + 4);
+  OK(pthread_sigmask(SIG_BLOCK, &set, 0));
   OK(pipe(pipes));
   OK(pthread_barrier_init(&barrier, 0, THREADS + 1));
   pthread_t threads[THREADS];
@@ -269,6 +370,10 @@ int main(void) {
   from_child(0);
   from_child(1);
   puts("ok from a child, with one thread and with several");
+  by_other_calls(0);
+  by_other_calls(1);
+  join(start(not_main, 0));
+  puts("ok by other calls");
   from_many();
   puts("ok from several threads at once");
   stop = 1;
