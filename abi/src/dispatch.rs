@@ -169,6 +169,12 @@ unsafe fn outside(frame: &mut Frame) -> usize {
                 fd::waiting_changed();
                 return RAW_PLAIN;
             }
+            l::__NR_execve | l::__NR_execveat if RT.is_started() => {
+                signal::actions::ignore_really(true);
+                let r = sys::syscall6(frame.rax as usize, args);
+                signal::actions::ignore_really(false);
+                r
+            }
             l::__NR_exit_group => {
                 crate::stats::print();
                 return RAW_PLAIN;
@@ -243,18 +249,19 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                     // A thread that shares less than ours do cannot be one of ours.
                     Some(a) if a.is_thread() => fail(e::EINVAL),
                     Some(a) => {
-                        process::before_raw(a.flags & l::CLONE_VM as u64 != 0);
+                        let shares = |flag: u32| a.flags & u64::from(flag) != 0;
+                        process::before_raw(shares(l::CLONE_VM), !shares(l::CLONE_SIGHAND));
                         return Post;
                     }
                     None => return Plain, // an error
                 }
             }
             l::__NR_fork => {
-                process::before_raw(false);
+                process::before_raw(false, true);
                 return Post;
             }
             l::__NR_vfork => {
-                process::before_raw(true);
+                process::before_raw(true, true);
                 return Post;
             }
             l::__NR_execve | l::__NR_execveat => process::exec(frame, number as usize, args()),

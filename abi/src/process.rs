@@ -19,6 +19,8 @@ use heddle_core::thread::State;
 static FORKER: AtomicPtr<Worker> = AtomicPtr::new(core::ptr::null_mut());
 /// In place of a worker: a kernel thread that is not ours.
 const OUTSIDER: *mut Worker = core::ptr::without_provenance_mut(1);
+/// In a worker's `child_mask`, where it says nothing about signals: the child has its own table of handlers.
+const OWN_HANDLERS: u64 = signal::bit(l::SIGKILL);
 /// What the child of a fork needs of the thread it continues.
 static MASK: AtomicU64 = AtomicU64::new(0);
 static ALT_BASE: AtomicUsize = AtomicUsize::new(0);
@@ -26,11 +28,12 @@ static ALT_SIZE: AtomicUsize = AtomicUsize::new(0);
 static ROBUST: AtomicUsize = AtomicUsize::new(0);
 
 /// Prepares a raw `fork`, `vfork` or `clone` of a process; the stub then makes the call itself, since the child returns on
-/// the same stack. The caller stays in the core, all signals blocked, until [`after_raw`].
+/// the same stack. The caller stays in the core, all signals blocked, until [`after_raw`]. `own_handlers`: the child has a
+/// table of them for itself.
 ///
 /// # Safety
 /// The current thread, inside the core, about to go on at `RAW_POST`.
-pub unsafe fn before_raw(shares_memory: bool) {
+pub unsafe fn before_raw(shares_memory: bool, own_handlers: bool) {
     let w = worker();
     let t = current();
     let all = u64::MAX;
@@ -44,7 +47,9 @@ pub unsafe fn before_raw(shares_memory: bool) {
             ALT_SIZE.store(id.alt_stack.size, Ordering::Relaxed);
             ROBUST.store(id.robust_head, Ordering::Relaxed);
         }
-        (*w).child_mask.store((*t).identity.sig_mask.load(Ordering::Relaxed), Ordering::Relaxed);
+        let mask = (*t).identity.sig_mask.load(Ordering::Relaxed);
+        let marked = if own_handlers { mask | OWN_HANDLERS } else { mask };
+        (*w).child_mask.store(marked, Ordering::Relaxed);
         sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &all as *const _, 0, 8);
     }
 }
@@ -102,7 +107,7 @@ pub unsafe fn before_kernel_thread() {
     // SAFETY: our own record; the caller's.
     unsafe {
         (*worker()).child_thread.store(1, Ordering::Relaxed);
-        before_raw(true);
+        before_raw(true, false);
     }
 }
 
@@ -151,6 +156,9 @@ pub unsafe extern "C" fn after_raw(frame: &mut Frame) {
                 // A child on our memory: no worker of ours; its calls reach the kernel (`dispatch::outside`).
                 let mask = (*w).child_mask.load(Ordering::Relaxed);
                 arch::set_worker_pointer(0);
+                if mask & OWN_HANDLERS != 0 {
+                    signal::actions::ignore_really(true);
+                }
                 sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &mask as *const _, 0, 8);
             }
             return;
@@ -234,6 +242,7 @@ pub unsafe fn exec(frame: &mut Frame, number: usize, args: [usize; 6]) -> isize 
                 heddle_core::sched::yield_now();
             }
             let mask = signal::kernel::keep_for_exec((*current()).identity.sig_mask.load(Ordering::Relaxed));
+            signal::actions::ignore_really(true); // which drops what is pending in the kernel: nothing yet, or just now
             signal::pending::hand_over(current(), mask);
             signal::actions::ignore_kicks(true);
             let r = signal::calls::with_own_mask(current(), number, args);

@@ -85,6 +85,7 @@ programs! {
         signals_elsewhere { workers: &[2, 1] },
         signals_fault { workers: &[2, 1] },
         signals_flood { workers: &[2, 1, 4] },
+        signals_ignored { workers: &[2, 1, 4] },
         signals_into_calls { workers: &[2, 1] },
         signals_other_process { workers: &[2, 1, 4] },
         signals_never { workers: &[2, 1] },

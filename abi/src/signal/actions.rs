@@ -33,12 +33,17 @@ static BLOCKED: AtomicU64 = AtomicU64::new(0);
 /// Those of them that only count until the program's own mask is known.
 static UNSURE: AtomicU64 = AtomicU64::new(0);
 static ALWAYS: AtomicBool = AtomicBool::new(false);
+/// Signals that the program ignores, and that the kernel hands to us all the same.
+static QUIET: AtomicU64 = AtomicU64::new(0);
 
 /// Signals that the kernel must always hand to us: faults (the core probes addresses; stack overflows are named).
 const FAULTS: u64 = bit(l::SIGSEGV) | bit(l::SIGBUS);
 /// glibc's own signals, and our kick. `posix_spawn` starts programs with them ignored, and glibc's timer thread waits for
 /// the first all the same.
 pub const INTERNAL: u64 = bit(32) | bit(KICK);
+/// Ignoring these is more to the kernel than not to send them: it reaps children, and lets background processes use a
+/// terminal. So it is told that they are ignored although a thread may have blocked them.
+const MORE_THAN_QUIET: u64 = bit(l::SIGCHLD) | bit(l::SIGTTIN) | bit(l::SIGTTOU);
 /// Signals that cannot be caught.
 const UNCATCHABLE: u64 = bit(l::SIGKILL) | bit(l::SIGSTOP);
 
@@ -68,11 +73,21 @@ unsafe fn kernel_action(signal: u32, new: Option<&Action>) -> Result<Action, i32
     unsafe { check(heddle_core::sys!(l::__NR_rt_sigaction, signal, new, &mut old as *mut _, 8)).map(|_| old) }
 }
 
-/// Tells the kernel what it has to do about `signal` now.
+/// Tells the kernel what it has to do about `signal` now. It keeps a signal that is ignored for a thread that blocks it (who
+/// may wait for it, or change the action); since it knows workers only, which block nothing, we do that.
 unsafe fn apply(signal: u32, action: &Action) {
-    let armed = action.handler > IGNORE
-        || (action.handler == DEFAULT && (BLOCKED.load(Ordering::Relaxed) | FAULTS) & bit(signal) != 0)
-        || INTERNAL & bit(signal) != 0;
+    let wanted = BLOCKED.load(Ordering::Relaxed) | FAULTS;
+    let armed = match action.handler {
+        DEFAULT => wanted & bit(signal) != 0,
+        IGNORE => wanted & !MORE_THAN_QUIET & bit(signal) != 0,
+        _ => true,
+    };
+    let armed = armed || INTERNAL & bit(signal) != 0;
+    if armed && action.handler == IGNORE && INTERNAL & bit(signal) == 0 {
+        QUIET.fetch_or(bit(signal), Ordering::Relaxed);
+    } else {
+        QUIET.fetch_and(!bit(signal), Ordering::Relaxed);
+    }
     let told = if armed {
         ARMED.fetch_or(bit(signal), Ordering::Relaxed);
         kernel::our_action(action.flags)
@@ -104,10 +119,7 @@ pub unsafe fn take_over(blocked: u64) {
         unsafe {
             let Ok(old) = kernel_action(signal, None) else { continue };
             ACTIONS.lock().0[signal as usize] = old;
-            if old.handler > IGNORE
-                || INTERNAL & bit(signal) != 0
-                || (FAULTS | blocked) & bit(signal) != 0 && old.handler == DEFAULT
-            {
+            if old.handler > IGNORE || INTERNAL & bit(signal) != 0 || (FAULTS | blocked) & bit(signal) != 0 {
                 apply(signal, &old);
             }
         }
@@ -125,6 +137,7 @@ pub unsafe fn give_back() {
         let armed = ARMED.swap(0, Ordering::Relaxed);
         BLOCKED.store(0, Ordering::Relaxed);
         UNSURE.store(0, Ordering::Relaxed);
+        QUIET.store(0, Ordering::Relaxed);
         ALWAYS.store(false, Ordering::Relaxed);
         for signal in 1..=64 {
             if armed & bit(signal) != 0 {
@@ -182,6 +195,28 @@ pub unsafe fn ignore_kicks(ignore: bool) {
     }
 }
 
+/// A new program inherits what is ignored: while `execve` is tried (`true`), and in a process on our memory with handlers of
+/// its own, the kernel ignores itself what we ignore in its place.
+///
+/// # Safety
+/// Inside the core, or in such a process.
+pub unsafe fn ignore_really(really: bool) {
+    let mut left = QUIET.load(Ordering::Relaxed);
+    while left != 0 {
+        let signal = left.trailing_zeros() + 1;
+        left &= left - 1;
+        // SAFETY: as in sigaction.
+        unsafe {
+            if really {
+                let _ = kernel_action(signal, Some(&Action { handler: IGNORE, ..Action::default() }));
+            } else {
+                let all = ACTIONS.lock();
+                apply(signal, &all.0[signal as usize]);
+            }
+        }
+    }
+}
+
 /// SA_RESETHAND: the handler is used up.
 ///
 /// # Safety
@@ -194,7 +229,7 @@ pub unsafe fn use_up(signal: u32) {
     unsafe { apply(signal, a) };
 }
 
-/// A thread blocks `mask`: from now on those signals must reach us even when their action is the default one.
+/// A thread blocks `mask`: from now on those signals must reach us even when they have no handler.
 pub fn note_blocked(mask: u64) {
     let new = mask & !BLOCKED.load(Ordering::Relaxed) & !UNCATCHABLE;
     // All bits: libc protects a critical section of its own.
@@ -205,7 +240,7 @@ pub fn note_blocked(mask: u64) {
     let all = ACTIONS.lock();
     for signal in 1..=64 {
         let a = &all.0[signal as usize];
-        if new & bit(signal) != 0 && a.handler == DEFAULT {
+        if new & bit(signal) != 0 && a.handler <= IGNORE {
             // SAFETY: as in sigaction.
             unsafe { apply(signal, a) };
         }
@@ -228,7 +263,7 @@ fn settle_now(mask: u64) {
     BLOCKED.fetch_and(!open, Ordering::Relaxed);
     for signal in 1..=64 {
         let a = &all.0[signal as usize];
-        if open & bit(signal) != 0 && a.handler == DEFAULT {
+        if open & bit(signal) != 0 && a.handler <= IGNORE {
             // SAFETY: as in sigaction.
             unsafe { apply(signal, a) };
         }

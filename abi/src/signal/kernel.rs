@@ -251,7 +251,7 @@ pub unsafe fn keep_for_exec(mask: u64) -> u64 {
     mask
 }
 
-/// Undoes [`keep_for_exec`], `pending::hand_over` and `actions::ignore_kicks`.
+/// Undoes [`keep_for_exec`], `actions::ignore_really`, `pending::hand_over` and `actions::ignore_kicks`.
 ///
 /// # Safety
 /// As there; `t` is the current thread.
@@ -261,6 +261,7 @@ pub unsafe fn exec_failed(t: *mut Thread, mask: u64) {
     unsafe {
         heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &all as *const _, &mut before as *mut _, 8);
         pending::take_over((*t).identity.tid.load(Ordering::Relaxed), mask & !kept());
+        actions::ignore_really(false);
         actions::ignore_kicks(false);
         heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &before as *const _, 0, 8);
         KEPT_FOR_EXEC.store(0, Ordering::Relaxed);

@@ -141,9 +141,8 @@ fn put_info(socket: &Descriptor, info: &SigInfo) -> bool {
 fn get_info(socket: &Descriptor) -> Option<SigInfo> {
     let mut info: SigInfo = [0; 16];
     // SAFETY: writes the local.
-    let r = unsafe {
-        sys!(l::__NR_recvfrom, socket.0, info.as_mut_ptr(), size_of::<SigInfo>(), net::MSG_WAITALL, 0, 0)
-    };
+    let r =
+        unsafe { sys!(l::__NR_recvfrom, socket.0, info.as_mut_ptr(), size_of::<SigInfo>(), net::MSG_WAITALL, 0, 0) };
     (r == 128).then_some(info)
 }
 
