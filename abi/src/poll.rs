@@ -58,8 +58,8 @@ unsafe fn until_some(
         // SAFETY: the current thread, inside the core; nodes are left before they go away.
         unsafe {
             let Some(ticket) = begin(t) else {
-                // None of these calls is ever restarted.
-                if interrupted(frame, true) == Next::Interrupted || !signal::deliverable(t) {
+                // None of these calls is ever restarted after a handler.
+                if interrupted(frame, false) == Next::Interrupted {
                     break fail(e::EINTR);
                 }
                 continue;
@@ -102,7 +102,10 @@ unsafe fn until_some(
             if r != 0 {
                 break r;
             }
-            if reason == Some(Reason::Signal) && signal::deliverable(t) && signal::deliver::deliver_some(frame) {
+            if reason == Some(Reason::Signal)
+                && signal::deliverable(t)
+                && interrupted(frame, false) == Next::Interrupted
+            {
                 break fail(e::EINTR);
             }
             let r = ask();

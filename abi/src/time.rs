@@ -89,7 +89,7 @@ unsafe fn sleep_until(frame: &mut Frame, deadline: u64, left: &mut u64) -> isize
                         continue;
                     }
                     *left = deadline.saturating_sub(clock::now());
-                    if !crate::signal::deliver::deliver_some(frame) {
+                    if crate::signal::deliver(frame).is_none() {
                         continue;
                     }
                     return fail(e::EINTR);

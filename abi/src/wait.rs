@@ -86,13 +86,14 @@ pub unsafe fn park(t: *mut Thread, ticket: Ticket, deadline: u64, state: State) 
 /// What an interrupted call does next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Begin again, as SA_RESTART asks.
+    /// Begin again, as SA_RESTART asks, or because no handler ran.
     Restart,
     /// Return EINTR.
     Interrupted,
 }
 
-/// A signal interrupted the call in `frame`: runs the handlers that are due.
+/// A signal interrupted the call in `frame`: runs the handlers that are due. There may be none: what the signal does is nothing, or
+/// to stop the process for a while, or another thread took it.
 ///
 /// # Safety
 /// The current thread is inside the core, linked nowhere, with no wait open.
@@ -101,9 +102,12 @@ pub unsafe fn interrupted(frame: &mut Frame, restartable: bool) -> Next {
     let number = frame.rax;
     frame.rax = fail(e::EINTR) as u64;
     // SAFETY: the caller's.
-    let all_restart = unsafe { signal::deliver(frame) };
+    let ran = unsafe { signal::deliver(frame) };
     frame.rax = number;
-    if restartable && all_restart { Next::Restart } else { Next::Interrupted }
+    match ran {
+        Some(all_restart) if !(restartable && all_restart) => Next::Interrupted,
+        _ => Next::Restart,
+    }
 }
 
 /// The deadline of a relative time.

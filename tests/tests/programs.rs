@@ -89,6 +89,7 @@ programs! {
         signals_into_calls { workers: &[2, 1] },
         signals_other_process { workers: &[2, 1, 4] },
         signals_never { workers: &[2, 1] },
+        signals_no_handler { workers: &[2, 1, 4] },
         signals_process { workers: &[2, 1] },
         signals_limit { workers: &[2, 1] },
         signals_queue { workers: &[2, 1, 4] },

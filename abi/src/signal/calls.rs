@@ -410,8 +410,7 @@ pub unsafe fn suspend(t: *mut Thread, frame: &mut Frame, mask: Option<u64>) -> i
         loop {
             if pending::deliverable(t) {
                 // Signals whose default action is to be ignored do not end the wait.
-                let ran = deliver::deliver_some(frame);
-                if ran {
+                if deliver::deliver(frame).is_some() {
                     break;
                 }
                 continue;

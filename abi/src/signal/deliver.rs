@@ -50,30 +50,16 @@ pub unsafe fn leave_core(frame: &mut Frame) {
     }
 }
 
-/// Delivers all signals that are due to the current thread, which is inside the system call of `frame`. Returns whether
-/// every handler that ran has SA_RESTART.
+/// Delivers all signals that are due to the current thread, which is inside the system call of `frame`. `None`: no handler ran;
+/// else whether every one that did has SA_RESTART.
 ///
 /// # Safety
 /// Inside the core, linked nowhere, no wait open, no lock held.
-pub unsafe fn deliver(frame: &mut Frame) -> bool {
-    // SAFETY: the caller's.
-    unsafe { deliver_all(frame) }.1
-}
-
-/// As [`deliver`]; returns whether a handler ran.
-///
-/// # Safety
-/// As [`deliver`].
-pub unsafe fn deliver_some(frame: &mut Frame) -> bool {
-    // SAFETY: the caller's.
-    unsafe { deliver_all(frame) }.0
-}
-
 #[cold]
-unsafe fn deliver_all(frame: &mut Frame) -> (bool, bool) {
+pub unsafe fn deliver(frame: &mut Frame) -> Option<bool> {
     let t = sched::current();
     let mut floats = FloatArea([0; 512]);
-    let (mut ran, mut restart) = (false, true);
+    let mut restart = None;
     // SAFETY: the caller's.
     unsafe {
         core::arch::asm!("fxsave64 [{}]", in(reg) &mut floats, options(nostack));
@@ -82,11 +68,10 @@ unsafe fn deliver_all(frame: &mut Frame) -> (bool, bool) {
             let end = context.regs.rip;
             run(t, &info, &action, &mut context);
             context.back_to(frame, end);
-            ran = true;
-            restart &= action.flags & l::SA_RESTART as u64 != 0;
+            restart = Some(restart.unwrap_or(true) && action.flags & l::SA_RESTART as u64 != 0);
         }
     }
-    (ran, restart)
+    restart
 }
 
 #[repr(C, align(16))]
