@@ -631,6 +631,20 @@ fn go_libraries() {
             assert_eq!(outcome.out(), "99000\n", "{}", outcome.report());
         }
     }
+    // Loaded when the program runs, it is too late to refuse. The program may not survive it, but is told why.
+    let text = r#"
+        #include <dlfcn.h>
+        #include <unistd.h>
+        int main(int argc, char **argv) { _exit(argc < 2 || !dlopen(argv[1], RTLD_NOW)); }
+    "#;
+    fs::write(&user, text).unwrap();
+    let built = Command::new("cc").args(["-pthread", "-o"]).args([&program, &user]).output();
+    assert!(built.is_ok_and(|out| out.status.success()));
+    for mode in under_heddle() {
+        let outcome = Job::new([&program, &library]).run(mode);
+        let said = outcome.err().lines().next().unwrap_or("").to_owned();
+        assert!(said.starts_with("heddle: libsum.so: holds Go code"), "{}", outcome.report());
+    }
 }
 
 /// The address sanitizer wants its library to be the first, and finds what it finds.
@@ -700,6 +714,12 @@ fn documented_deviations() {
         for word in ["GS base", "strict mode", "PR_SET_SYSCALL_USER_DISPATCH", "unshare", "setns"] {
             assert!(outcome.err().contains(word), "{word}: {report}");
         }
+        let Some(other) = helper("deviations_outside", &[]) else { return };
+        assert_eq!(other.run(mode).assert_clean().out(), "ok\n");
+    }
+    if !plain_only() {
+        let Some(alone) = helper("deviations_one_worker", &[]) else { return };
+        assert_eq!(alone.run(Mode::Heddle(1)).assert_clean().out(), "ok\n");
     }
 }
 
