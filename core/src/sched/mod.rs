@@ -99,7 +99,9 @@ pub struct Processor {
 struct Turn {
     /// The processor's `tick` when it began.
     tick: AtomicU32,
-    /// `arch::ticks` when it began, or when nobody else was found to be waiting.
+    /// `arch::ticks` when it began.
+    began: AtomicU64,
+    /// The same, or `arch::ticks` when nobody else was found to be waiting.
     since: AtomicU64,
     /// How long it may last, in ticks.
     length: AtomicU64,

@@ -154,9 +154,11 @@ pub(super) fn my_processor() -> Option<&'static Processor> {
 
 /// How long a thread may go on receiving without waiting while others wait, in ticks: about 16 us (see `take_turns`).
 const TURN: u64 = 5 << 13;
-/// If more than these wait, the slice alone ends a turn: what each finds in the caches when its turn comes is worth more than
-/// an early turn.
+/// If more than these wait, a turn is [`LONG_TURN`]: what each finds in the caches when its turn comes is worth more than an
+/// early turn.
 const MANY: usize = 160;
+/// In ticks, about 0.4 ms.
+const LONG_TURN: u64 = 1 << 20;
 
 /// The scheduler's loop of one worker.
 ///
@@ -651,6 +653,7 @@ pub unsafe fn take_turns() {
         let (tick, now) = (p.tick.load(Ordering::Relaxed), ticks());
         if turn.tick.load(Ordering::Relaxed) != tick {
             turn.tick.store(tick, Ordering::Relaxed);
+            turn.began.store(now, Ordering::Relaxed);
             turn.since.store(now, Ordering::Relaxed);
             turn.length.store(TURN, Ordering::Relaxed);
             return;
@@ -663,7 +666,8 @@ pub unsafe fn take_turns() {
             look_at_reactor();
         }
         let waiting = p.queue.len() + p.fresh.len() + RT.injection.len();
-        if waiting == 0 || waiting > MANY {
+        let short = now.wrapping_sub(turn.began.load(Ordering::Relaxed)) < LONG_TURN;
+        if waiting == 0 || waiting > MANY && short {
             turn.since.store(now, Ordering::Relaxed);
             turn.length.store(TURN * 2, Ordering::Relaxed);
         } else if p.queue.is_empty() {
