@@ -4,6 +4,7 @@
 #include <linux/futex.h>
 #include <linux/io_uring.h>
 #include <linux/kcmp.h>
+#include <netinet/in.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <sys/prctl.h>
@@ -194,6 +195,48 @@ static void *others_signal(void *argument) {
   return argument;
 }
 
+static volatile int order[3], handled;
+
+static void on_signal(int signal) { order[handled++] = signal; }
+
+/* On Linux the second interrupts the first handler before its first instruction, and so on. */
+static void orders(void) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int i = 0; i < 3; i++) {
+    signal(EARLY + i, on_signal);
+    sigaddset(&set, EARLY + i);
+  }
+  OK(pthread_sigmask(SIG_BLOCK, &set, 0));
+  for (int i = 0; i < 3; i++) OK(pthread_kill(pthread_self(), EARLY + i));
+  handled = 0;
+  OK(pthread_sigmask(SIG_UNBLOCK, &set, 0));
+  CHECK_EQ(handled, 3);
+  for (int i = 0; i < 3; i++) CHECK_EQ(order[i], EARLY + i);
+}
+
+static int connecting;
+static volatile int seen;
+
+static void *looks(void *argument) {
+  int64_t end = now_ms() + 20000;
+  while (!seen && now_ms() < end) seen = (fcntl(connecting, F_GETFL) & O_NONBLOCK) != 0;
+  CHECK(seen);
+  return argument;
+}
+
+/* A descriptor does not wait in the kernel while a connection begins. */
+static void connects(void) {
+  struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  CHECK((connecting = socket(AF_INET, SOCK_DGRAM, 0)) >= 0);
+  seen = 0;
+  pthread_t thread = start(looks, 0);
+  while (!seen) OK(connect(connecting, (struct sockaddr *)&to, sizeof to));
+  join(thread);
+  CHECK_EQ(fcntl(connecting, F_GETFL) & O_NONBLOCK, 0);
+  OK(close(connecting));
+}
+
 static void kernel_threads(void) {
   FAILS(prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT, 0, 0, 0), EINVAL);
   FAILS(syscall(SYS_seccomp, SECCOMP_SET_MODE_STRICT, 0, 0), EINVAL);
@@ -224,6 +267,8 @@ static void *all(void *argument) {
   futexes();
   mixed_waits();
   rings();
+  orders();
+  connects();
   kernel_threads();
   return argument;
 }
