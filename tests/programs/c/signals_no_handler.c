@@ -73,7 +73,9 @@ static void stopped(int signal) {
   OK(pipe(told));
   pid_t pid = fork();
   CHECK(pid >= 0);
+  /* In a group whose parent is in the same session and another group: SIGTSTP does not stop orphans. */
   if (pid == 0) {
+    setpgid(0, 0);
     sigset_t set = of(signal);
     if (signal != SIGSTOP) {
       OK(pthread_sigmask(SIG_BLOCK, &set, 0));
