@@ -109,6 +109,15 @@ impl Reactor {
         r.max(0) as usize
     }
 
+    /// Waits for up to `timeout` nanoseconds until there is an event, which it leaves to whoever polls. Returns whether there
+    /// is one. Blocks the kernel thread.
+    pub fn await_event(&self, timeout: u64) -> bool {
+        let mut fd = l::pollfd { fd: self.epoll.load(Ordering::Relaxed), events: l::POLLIN as i16, revents: 0 };
+        let ts = l::timespec { tv_sec: (timeout / 1_000_000_000) as i64, tv_nsec: (timeout % 1_000_000_000) as i64 };
+        // SAFETY: reads and writes locals.
+        unsafe { sys!(l::__NR_ppoll, &raw mut fd, 1, &raw const ts, 0, 8) > 0 }
+    }
+
     /// Registers a descriptor with its data word. Error: errno (EPERM: cannot be polled).
     fn register(&self, fd: i32, data: u64) -> Result<(), i32> {
         let event = Event { events: INTEREST, data };

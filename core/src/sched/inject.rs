@@ -257,7 +257,7 @@ impl Computing {
         self.due.store(now.wrapping_add(ran), Ordering::Relaxed);
     }
 
-    /// Those that wait have nothing to do but to yield.
+    /// Those that wait do nothing but yield.
     pub fn is_due_now(&self) {
         self.due.store(0, Ordering::Relaxed);
     }

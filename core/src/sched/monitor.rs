@@ -148,14 +148,13 @@ unsafe extern "C" fn monitor_start(seen: *mut u8) -> ! {
     let mut quiet = 0;
     let mut all_compute = false;
     loop {
+        // While threads that compute have all processors nobody else hears of an event until a slice ends.
+        let event = if all_compute { RT.reactor.await_event(pause) } else { sleep(pause) };
         // SAFETY: inside the core, without a processor.
-        let woken = unsafe {
-            // While threads that compute have all processors nobody else hears of an event until a slice ends.
-            let woken = if all_compute { listen(pause) } else { sleep(pause) };
+        unsafe {
             RT.errands.attend(&m.errand);
             worker::make_wanted();
-            woken
-        };
+        }
         let keeps = crate::stack::trim(clock::now());
         let n = RT.processors().len();
         if RT.sleepers.sleeping() as usize == n {
@@ -178,7 +177,7 @@ unsafe extern "C" fn monitor_start(seen: *mut u8) -> ! {
         }
         quiet = 0;
         // SAFETY: the array is the monitor's own.
-        let seen = unsafe { look(seen, m.slice.load(Ordering::Relaxed), woken) };
+        let seen = unsafe { look(seen, m.slice.load(Ordering::Relaxed), event) };
         pause = if seen.found { PAUSE_MIN } else { (pause * 2).min(PAUSE_MAX).min(seen.due.max(PAUSE_MIN)) };
         all_compute = seen.all_compute;
         // While all workers are busy the monitor keeps the deadlines.
@@ -206,16 +205,6 @@ fn sleep(pause: u64) -> bool {
     false
 }
 
-/// Waits for events for at most so many nanoseconds. Returns whether threads became runnable.
-unsafe fn listen(pause: u64) -> bool {
-    // SAFETY: the caller's.
-    let (n, message) = unsafe { RT.poll_reactor(Some(pause)) };
-    if message {
-        RT.sleepers.message_taken(&RT);
-    }
-    n > 0
-}
-
 /// What a look at everything has shown.
 struct Look {
     /// There was something to mend.
@@ -226,9 +215,10 @@ struct Look {
     all_compute: bool,
 }
 
-/// One look at everything. `late`: threads became runnable that nobody but the monitor noticed; a busy worker should run them
-/// soon.
-unsafe fn look(seen: *mut Seen, slice: u64, mut late: bool) -> Look {
+/// One look at everything. `event`: there is one that nobody but the monitor has heard of.
+unsafe fn look(seen: *mut Seen, slice: u64, event: bool) -> Look {
+    // Threads became runnable that nobody but the monitor noticed; a busy worker should run them soon.
+    let mut late = event;
     let now = clock::now();
     let (mut found, mut due) = (false, u64::MAX);
     let mut all_compute = true;
@@ -241,8 +231,13 @@ unsafe fn look(seen: *mut Seen, slice: u64, mut late: bool) -> Look {
                 late |= RT.expire(p, now) > 0;
             }
         }
-        if nobody_listens {
-            late |= listen(0);
+        // A worker that is preempted for an event hears of it itself, and runs who waits for it in its turn.
+        if nobody_listens && !event {
+            let (n, message) = RT.poll_reactor(Some(0));
+            if message {
+                RT.sleepers.message_taken(&RT);
+            }
+            late |= n > 0;
         }
         found |= late;
         if RT.watched.load(Ordering::Relaxed) & super::account::CHARGE == 0 {
@@ -260,7 +255,7 @@ unsafe fn look(seen: *mut Seen, slice: u64, mut late: bool) -> Look {
             all_compute &= !changed && !p.holder.is_in_kernel();
             s.urgent |= late;
             let injected = RT.injection.len();
-            let waiting = p.has_work() || injected != 0;
+            let waiting = p.has_work() || injected != 0 || event;
             // Threads in the ring have waited for something that has happened; preempted ones are in the injection queue.
             let limit = match (s.urgent, p.queue.is_empty()) {
                 (true, _) => LATE_SLICE.min(slice),

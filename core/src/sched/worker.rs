@@ -563,6 +563,9 @@ unsafe fn look_beyond(p: &Processor) {
     spin.yields.store(0, Ordering::Relaxed);
     spin.tick.store(tick, Ordering::Relaxed);
     spin.since.store(now, Ordering::Relaxed);
+    if all {
+        p.computing.is_due_now();
+    }
     let alone = !p.has_work();
     let computes = |victim: &Processor| {
         let tick = victim.tick.load(Ordering::Relaxed);
@@ -610,7 +613,6 @@ pub unsafe fn yield_now() {
         if let Some(new) = p.fresh.take_own() {
             RT.enqueue(p, new);
         }
-        p.computing.is_due_now();
         if (*t).extended {
             leave_extended(t, true);
         } else {
@@ -702,6 +704,10 @@ unsafe fn step_behind(extended: bool, why: Why) {
     unsafe {
         let t = (*w).current;
         if let Some(p) = (*w).processor.as_ref() {
+            if why == Why::Preempted {
+                // Perhaps this is why.
+                look_at_reactor();
+            }
             if !p.has_work() && RT.injection.is_empty() {
                 return;
             }
