@@ -92,6 +92,11 @@ impl RawLock {
         let _held = self.mutex.lock().unwrap();
         f()
     }
+
+    /// As a side's lock.
+    pub fn with_unless<R>(&self, alone: bool, f: impl FnOnce() -> R) -> R {
+        if alone { f() } else { self.with(f) }
+    }
 }
 
 /// What such a lock protects.

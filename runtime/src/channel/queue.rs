@@ -164,17 +164,14 @@ impl<T> Queue<T> {
     ///
     /// # Safety
     /// The caller has a handle of that side, and no other thread uses the same handle. `f` does not panic.
-    #[inline]
+    #[inline(always)]
     unsafe fn with<R>(side: &Side<T>, handles: &AtomicUsize, f: impl FnOnce(&mut Own<T>) -> R) -> R {
         // Acquire: what the others did before they left is visible. pairs: channel.handles
         let alone = handles.load(Ordering::Acquire) & !CLOSED == ONE;
-        if alone {
-            // SAFETY: nobody else has a handle, and only we could make one.
+        side.lock.with_unless(alone, || {
+            // SAFETY: nobody else has a handle, and only we could make one; or we hold the lock.
             side.own.with_mut(|own| f(unsafe { &mut *own }))
-        } else {
-            // SAFETY: we hold the lock.
-            side.lock.with(|| side.own.with_mut(|own| f(unsafe { &mut *own })))
-        }
+        })
     }
 
     /// The slot of an index.
@@ -187,7 +184,7 @@ impl<T> Queue<T> {
     ///
     /// # Safety
     /// The caller uses the sending side, as in `with`.
-    #[inline]
+    #[inline(always)]
     unsafe fn push(&self, own: &mut Own<T>, value: T) -> Result<(), T> {
         let index = self.tail.index.load(Ordering::Relaxed);
         if index.wrapping_sub(own.seen) >= self.limit {
@@ -286,7 +283,7 @@ impl<T> Queue<T> {
     ///
     /// # Safety
     /// The caller uses the receiving side, as in `with`.
-    #[inline]
+    #[inline(always)]
     unsafe fn pop(&self, own: &mut Own<T>) -> Option<T> {
         let index = self.head.index.load(Ordering::Relaxed);
         if index == own.seen {
@@ -339,6 +336,16 @@ impl<T> Queue<T> {
     /// The caller has a sender.
     #[inline]
     pub unsafe fn try_send(&self, value: T) -> Result<(), (T, bool)> {
+        // SAFETY: the caller's.
+        unsafe { self.send_now(value) }
+    }
+
+    /// `try_send`, in its caller.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    unsafe fn send_now(&self, value: T) -> Result<(), (T, bool)> {
         if self.senders.load(Ordering::Relaxed) & CLOSED != 0 {
             return Err((value, true));
         }
@@ -360,7 +367,7 @@ impl<T> Queue<T> {
     #[inline(never)]
     pub unsafe fn send(&self, value: T, limit: &Limit<'_>) -> Result<(), (T, Option<WaitError>)> {
         // SAFETY: the caller's.
-        match unsafe { self.try_send(value) } {
+        match unsafe { self.send_now(value) } {
             // SAFETY: the caller's.
             Err((value, false)) => unsafe { self.send_slowly(value, limit) },
             Err((value, true)) => Err((value, None)),
@@ -400,16 +407,25 @@ impl<T> Queue<T> {
     #[inline]
     pub unsafe fn try_recv(&self) -> Result<T, bool> {
         // SAFETY: the caller's.
-        match unsafe { Self::with(&self.head, &self.receivers, |own| self.pop(own)) } {
-            Some(value) => {
-                self.not_full.ring();
-                Ok(value)
-            }
+        match unsafe { self.recv_now() } {
+            Some(value) => Ok(value),
             None if !self.is_closed() => Err(false),
             // What was sent before it was closed is there now.
             // SAFETY: the caller's.
-            None => unsafe { Self::with(&self.head, &self.receivers, |own| self.pop(own)) }.ok_or(true),
+            None => unsafe { self.recv_now() }.ok_or(true),
         }
+    }
+
+    /// Receives if a value is there, in its caller.
+    ///
+    /// # Safety
+    /// The caller has a receiver.
+    #[inline(always)]
+    unsafe fn recv_now(&self) -> Option<T> {
+        // SAFETY: the caller's.
+        let value = unsafe { Self::with(&self.head, &self.receivers, |own| self.pop(own)) }?;
+        self.not_full.ring();
+        Some(value)
     }
 
     /// Receives up to so many values that are there.
@@ -445,16 +461,20 @@ impl<T> Queue<T> {
     #[inline(never)]
     pub unsafe fn recv(&self, limit: &Limit<'_>) -> Result<T, Option<WaitError>> {
         // SAFETY: the caller's.
-        match unsafe { self.try_recv() } {
+        match unsafe { self.recv_now() } {
+            Some(value) => Ok(value),
             // SAFETY: the caller's.
-            Err(false) => unsafe { self.recv_slowly(limit) },
-            Err(true) => Err(None),
-            Ok(value) => Ok(value),
+            None => unsafe { self.recv_slowly(limit) },
         }
     }
 
     #[cold]
     unsafe fn recv_slowly(&self, limit: &Limit<'_>) -> Result<T, Option<WaitError>> {
+        if self.is_closed() {
+            // What was sent before is there now.
+            // SAFETY: the caller's.
+            return unsafe { self.recv_now() }.ok_or(None);
+        }
         let attempt = || {
             if !self.is_ready() {
                 return None;

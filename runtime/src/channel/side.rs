@@ -3,13 +3,20 @@
 //! Of a mutex that threads may park for, the unlock is a locked instruction, since it must learn whether somebody is parked. On a
 //! queue with several handles that is half of what a send costs. Here the unlock is a store, and a load of another word:
 //! 1. Who locks sets `word` from free to held.
-//! 2. Who has looked for a moment in vain counts itself in `parked`, executes a heavy fence (see [`crate::prim`]), and then parks while
-//!    `word` says held, until it could set it.
-//! 3. Who unlocks stores free, executes a light fence, and wakes one if `parked` is not 0.
+//! 2. Who has looked for a moment in vain counts itself in `parked`. Then, until it has the lock: it takes [`WOKEN`] away, executes a
+//!    heavy fence (see [`crate::prim`]), tries to lock, and parks while `parked` is what it was when `WOKEN` was taken away.
+//! 3. Who has locked in 2 counts no more.
+//! 4. Who unlocks stores free, executes a light fence, and if somebody is counted and `WOKEN` is not there, sets it and wakes one.
 //!
-//! Of an unlock and the heavy fence of 2, either the store comes first: then who parks finds the word free, or held by somebody whose
-//! unlock is still to come. Or the load comes after the fence: then it finds somebody counted. Who is woken counts until it holds the lock,
-//! so if another was quicker, that one's unlock wakes again.
+//! Of an unlock and the heavy fence of 2, either the store comes first: then who looks finds the word free, or held by somebody whose
+//! unlock is still to come. Or the load comes after the fence: then it finds somebody counted. Then it wakes, or `WOKEN` has been set
+//! since. So nobody sleeps for ever. Look at the last time that `WOKEN` is set while somebody sleeps or is about to. The wake that follows
+//! finds a sleeper, or all that are counted are awake, and who is about to park sees that `parked` has changed, unless another has taken
+//! `WOKEN` away. In each case one that is counted takes it away, and then has the lock, or fails to lock after a heavy fence. That one's
+//! unlock, or the holder's, finds no `WOKEN` and sets it again.
+//!
+//! So who was woken and has not run yet is not woken again by each that leaves meanwhile. Where threads share a CPU that was a
+//! system call for every value: who is woken runs when the slice of who wakes is over.
 //!
 //! # Safety
 //! The unlock reads `parked` when the lock is free already, so the lock must stay for as long as any thread is in a call of it. Those
@@ -20,6 +27,8 @@ use crate::prim::{AtomicU32, Ordering, heavy_fence, light_fence, relax};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
+/// In `parked`: one of those that are counted is awake. (The sign, so that one comparison tells whether to wake.)
+const WOKEN: u32 = 1 << 31;
 /// Looks before a thread parks.
 const LOOKS: u32 = if cfg!(loom) { 0 } else { 16 };
 /// Most pauses between two looks: each look may take the line from the holder.
@@ -28,18 +37,21 @@ const MOST_PAUSES: u32 = 16;
 #[derive(Default)]
 pub struct SideLock {
     word: AtomicU32,
+    /// How many have looked in vain, and [`WOKEN`]. They park for this word.
     parked: AtomicU32,
 }
 
 impl SideLock {
-    /// Runs `f`, which must not panic, as its holder.
-    #[inline]
-    pub fn with<R>(&self, f: impl FnOnce() -> R) -> R {
-        if !self.take() {
+    /// Runs `f`, which must not panic, as its holder; without the lock if the side is the caller's `alone`.
+    #[inline(always)]
+    pub fn with_unless<R>(&self, alone: bool, f: impl FnOnce() -> R) -> R {
+        if !alone && !self.take() {
             self.lock_slowly();
         }
         let result = f();
-        self.unlock();
+        if !alone {
+            self.unlock();
+        }
         result
     }
 
@@ -62,9 +74,13 @@ impl SideLock {
             }
         }
         self.parked.fetch_add(1, Ordering::Relaxed); // the fence orders it
-        heavy_fence();
-        while !self.take() {
-            futex::wait(&self.word, HELD);
+        loop {
+            let parked = self.parked.fetch_and(!WOKEN, Ordering::Relaxed) & !WOKEN; // as above
+            heavy_fence();
+            if self.take() {
+                break;
+            }
+            futex::wait(&self.parked, parked);
         }
         self.parked.fetch_sub(1, Ordering::Relaxed); // we are awake, whoever looks
     }
@@ -74,14 +90,18 @@ impl SideLock {
         // Release: what we did comes before the next holder. pairs: channel.side
         self.word.store(FREE, Ordering::Release);
         light_fence();
-        if self.parked.load(Ordering::Relaxed) != 0 {
+        // Somebody is counted, and without `WOKEN`.
+        if self.parked.load(Ordering::Relaxed).cast_signed() > 0 {
             self.wake();
         }
     }
 
     #[cold]
     fn wake(&self) {
-        futex::wake(&raw const self.word, 1);
+        // Relaxed: the word's own order counts.
+        if self.parked.fetch_or(WOKEN, Ordering::Relaxed) & WOKEN == 0 {
+            futex::wake(&raw const self.parked, 1);
+        }
     }
 }
 
@@ -103,7 +123,7 @@ mod models {
 
     fn count(counted: &Counted) {
         // SAFETY: loom checks that nobody else does.
-        counted.0.with(|| counted.1.with_mut(|n| unsafe { *n += 1 }));
+        counted.0.with_unless(false, || counted.1.with_mut(|n| unsafe { *n += 1 }));
     }
 
     /// Threads that all park when the lock is held: one at a time has it, and each is woken.
