@@ -129,6 +129,7 @@ impl Waiter {
 /// How long threads look before they park: longer where that has helped. And how long they pause between two looks: longer
 /// where many values come in the meantime, since each look takes the line that the other side is writing to.
 pub struct Patience {
+    /// Rounds of looking, as signed. Below 1: as many waits and one more go without.
     rounds: AtomicU32,
     /// Pauses before the first look.
     pace: AtomicU32,
@@ -141,7 +142,9 @@ pub struct Patience {
 }
 
 /// Rounds of looking, each with twice the pauses of the one before.
-const MOST_ROUNDS: u32 = 8;
+const MOST_ROUNDS: i32 = 8;
+/// Waits that go without looks, less 1, after a single round was in vain: who is waited for does not run, and looks only keep it so.
+const WITHOUT: i32 = 7;
 /// Most pauses between two looks, some hundred nanoseconds.
 const MOST_PAUSES: u32 = 64;
 /// Times that a user thread lets others of its worker run before it parks.
@@ -181,7 +184,7 @@ impl Patience {
         } else if pace > 1 && batch <= pace / 4 + 1 {
             self.pace.store(pace / 2, Ordering::Relaxed);
         }
-        let most = self.rounds.load(Ordering::Relaxed);
+        let most = self.rounds.load(Ordering::Relaxed).cast_signed();
         let mut pauses = pace;
         for round in 0..most {
             for _ in 0..pauses {
@@ -190,14 +193,17 @@ impl Patience {
             pauses = (pauses * 2).min(MOST_PAUSES);
             if let Some(result) = attempt() {
                 if most < MOST_ROUNDS && round + 1 >= most / 2 {
-                    self.rounds.store(most + 1, Ordering::Relaxed);
+                    self.rounds.store((most + 1).cast_unsigned(), Ordering::Relaxed);
                 }
                 return Some(result);
             }
         }
-        if most > 1 {
-            self.rounds.store(most - 1, Ordering::Relaxed);
-        }
+        let next = match most {
+            ..=0 => most + 1,
+            1 => -WITHOUT,
+            _ => most - 1,
+        };
+        self.rounds.store(next.cast_unsigned(), Ordering::Relaxed);
         if !crate::prim::is_user_thread() {
             return self.yield_cpu(passed as u32, attempt);
         }
