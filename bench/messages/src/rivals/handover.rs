@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use heddle::shard::CachePadded;
+use heddle::shard::{CachePadded, LINE};
 use heddle::sync::Mutex;
 
 /// How long a producer produces, unless [`SECONDS_SET`] says otherwise.
@@ -37,8 +37,9 @@ pub fn run<T: Send + 'static, J>(
     spawn: impl Fn(Box<dyn FnOnce() + Send>) -> J,
     join: impl Fn(J),
 ) -> f64 {
-    let slots: Arc<[CachePadded<Slot<T>>; 2]> =
-        Arc::new([(); 2].map(|()| CachePadded::new(Slot(AtomicUsize::new(0), Mutex::new(Vec::with_capacity(vector))))));
+    // With more room than is used, so that the end of one vector and the beginning of the next are not on the same line.
+    let slot = || Slot(AtomicUsize::new(0), Mutex::new(Vec::with_capacity(vector + LINE / size_of::<usize>())));
+    let slots: Arc<[CachePadded<Slot<T>>; 2]> = Arc::new([(); 2].map(|()| CachePadded::new(slot())));
     let wait = |slot: &Slot<T>, full: bool| {
         // Acquire: the other's work on the vector.
         while (slot.0.load(Ordering::Acquire) != 0) != full {
