@@ -15,14 +15,16 @@
 //!
 //! With an allocator for everything, an object that a stranger frees goes to a list, an arena or a heap that both threads
 //! lock, or stays with the stranger: then a producer allocates for ever what a consumer hoards. Here each thread that makes
-//! objects of a pool has a *home*: memory in chunks, and addresses of free objects that only it touches. The home of a small object is
-//! found from its address. Dropped by its maker, it is free there. Dropped by another thread, its address goes into a parcel of
-//! objects of the same home, and the parcel, once it has [`BATCH`] addresses, or when the thread drops one of another home or ends, is
-//! pushed to the home with one atomic exchange. So a stranger's drop writes nothing to the object's line, which may be in
-//! the maker's cache. The maker takes all that has come home when it has nothing free, before it takes more memory.
+//! objects of a pool has a *home*: memory in blocks, whose objects are in groups of up to 64. An object's block, and so its home and its
+//! group, is found from its address. Dropped by its maker, it is free there. Dropped by another thread, it is a bit: that thread
+//! collects those of one group, puts them into a parcel when it drops an object of another group, and pushes the parcel to the home
+//! with one atomic exchange when it has seven groups, or when the thread drops an object of another home, or ends. The maker takes all
+//! parcels when it has nothing free, adds the bits to those of their groups, and makes objects where they say, before it takes more
+//! memory. So a stranger's drop writes nothing to the object's line, which may be in the maker's cache, and what goes from cache
+//! to cache is a parcel for some hundred objects.
 //!
-//! So memory is bounded by the most objects that were out at a time, plus [`BATCH`] for each thread that drops others'. The homes
-//! of threads that have ended, with what is or comes home there, go to threads that begin.
+//! So memory is bounded by the most objects that were out at a time, plus [`BATCH`] for each thread that drops others' (64 if objects
+//! have more than 512 bytes). The homes of threads that have ended, with what is or comes home there, go to threads that begin.
 //!
 //! Making and dropping never blocks, but for the lock of the list of homes the first time a thread uses a pool and when it ends.
 //! User threads, kernel threads and threads that know nothing of Heddle are alike.
@@ -39,84 +41,257 @@ mod with_threads {
     use std::fmt;
     use std::marker::PhantomData;
     use std::ops::{Deref, DerefMut};
-    use std::ptr::{NonNull, null, null_mut};
+    use std::ptr::{NonNull, null, null_mut, without_provenance_mut};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Weak};
 
-    use super::returns::{Link, Parcel, Returns};
-    use crate::shard::CachePadded;
+    use super::returns::{Link, Parcel, ROOM, Returns};
+    use crate::shard::{CachePadded, LINE};
     use crate::sync::Mutex;
 
-    /// How many objects go home at once.
-    pub const BATCH: usize = super::returns::ROOM;
-    /// Fewer than so many are linked to each other instead: a parcel of a few addresses would be dearer than the objects.
+    /// Most objects that go home at once.
+    pub const BATCH: usize = (RUNS + 1) * GROUP;
+    /// Groups of which several objects go home at once. There may be as many single ones between them as there is room, fewer than a group.
+    const RUNS: usize = 7;
+    /// Fewer single ones than that are linked to each other instead: a parcel of a few would be dearer than the objects.
     const FEW: usize = 8;
-    /// Parcels that a thread may have on their way besides those that hold as many objects as its pool has.
+    /// Parcels that a thread may have on their way besides those that hold as many single objects as its pool has.
     const SPARE: usize = 8;
-    /// What a home's address stands at the beginning of, if its objects are small.
+    /// Most objects of a group: the bits of its word.
+    const GROUP: usize = 64;
+    /// Bytes of a block of small objects, and what its address is a multiple of.
     const PAGE: usize = 4096;
-    /// Objects larger than this, or aligned to more, have their home's address before them.
+    /// Objects larger than this, or aligned to more, have their block's address before them.
     const SMALL: usize = 512;
-    /// Large objects of a home's first chunk. Each further chunk has twice as many as the one before, up to about so many bytes.
+    /// Large objects of a home's first chunk. Each further chunk has twice as many, or twice as many pages, as the one before, up to about
+    /// so many bytes, and no more large objects than a group.
     const FIRST: usize = 32;
     const MOST_BYTES: usize = 256 * 1024;
+    const CACHE_LINE: usize = 64;
 
-    /// How objects of a type lie in a chunk.
+    /// What a block begins with. It never changes: others read it. Behind its line are the groups, and on lines of their own the objects.
+    #[repr(C)]
+    struct Block {
+        home: *const Home,
+        /// The pool's, which stays as long as the home.
+        shared: *const Shared,
+    }
+
+    /// Up to 64 objects that lie side by side. Only who has the home touches it.
+    struct Group {
+        /// Of those that have come home.
+        bits: u64,
+        /// The next that has such bits.
+        next: *mut Group,
+    }
+
+    /// What words of a parcel say.
+    enum Found {
+        Object(*mut Link),
+        Several(*mut Group, u64),
+    }
+
+    /// In a word with a group's address: its objects' bits are in the next.
+    const SEVERAL: usize = 1;
+
+    /// What these words say: addresses of objects, or with [`SEVERAL`] of groups, and then their bits.
+    fn found(words: &[*mut Link]) -> impl Iterator<Item = Found> {
+        let mut words = words.iter();
+        std::iter::from_fn(move || {
+            let word = *words.next()?;
+            Some(if word.addr() & SEVERAL == 0 {
+                Found::Object(word)
+            } else {
+                let group = word.map_addr(|at| at - SEVERAL).cast();
+                Found::Several(group, words.next().expect("the bits").addr() as u64)
+            })
+        })
+    }
+
+    /// How objects of a type lie in a block.
     #[derive(Clone, Copy)]
     struct Shape {
-        /// In pages that begin with their home's address; else the address is in the word before each object.
+        /// The block is a page; else its address is in the word before each object.
         paged: bool,
-        /// Where the first object of a page, or a large object in its slot, begins.
+        /// Where the first object begins.
         first: usize,
         size: usize,
+        /// Of a block.
         align: usize,
+        /// Most objects of a block.
+        most: usize,
+        /// Most groups of which several objects go home at once.
+        runs: usize,
     }
 
     impl Shape {
         const fn of<T>() -> Self {
-            let align = if align_of::<T>() > align_of::<Link>() { align_of::<T>() } else { align_of::<Link>() };
+            let (align, word) = (const_max(align_of::<T>(), align_of::<usize>()), size_of::<usize>());
             let paged = size_of::<T>() <= SMALL && align <= SMALL;
-            let content = if size_of::<T>() > size_of::<Link>() { size_of::<T>() } else { size_of::<Link>() };
-            // `align` is at least a word, which is what the home's address needs.
-            let size = (if paged { content } else { align + content }).next_multiple_of(align);
-            Self { paged, first: align, size, align }
+            let size = (const_max(size_of::<T>(), word) + if paged { 0 } else { align }).next_multiple_of(align);
+            // The groups of as many objects as there would be without groups.
+            let (bytes, most) = if paged { (PAGE, PAGE / size) } else { (MOST_BYTES, GROUP) };
+            let head = CACHE_LINE + most.div_ceil(GROUP) * size_of::<Group>();
+            let first = head.next_multiple_of(CACHE_LINE).next_multiple_of(align) + if paged { 0 } else { align };
+            let fit = const_max((bytes - const_min(bytes, first)) / size, 1);
+            Self {
+                paged,
+                first,
+                size,
+                align: if paged { PAGE } else { const_max(align, CACHE_LINE) },
+                most: const_min(most, fit),
+                runs: if paged { RUNS } else { 1 },
+            }
         }
 
-        /// Objects of a page.
-        fn in_page(self) -> usize {
-            (PAGE - self.first) / self.size
-        }
-
-        /// A chunk of so many pages, or of so many large objects.
+        /// A chunk of so many pages, or a block of so many large objects.
         fn chunk(self, count: usize) -> Layout {
-            let (each, align) = if self.paged { (PAGE, PAGE) } else { (self.size, self.align) };
-            match each.checked_mul(count).map(|size| Layout::from_size_align(size, align)) {
+            let (each, more) = if self.paged { (PAGE, 0) } else { (self.size, self.first) };
+            let size = each.checked_mul(count).and_then(|size| size.checked_add(more));
+            match size.map(|size| Layout::from_size_align(size, self.align)) {
                 Some(Ok(layout)) => layout,
                 _ => panic!("objects too large for a pool"),
             }
         }
 
-        /// How many objects are in such a chunk.
-        fn objects(self, count: usize) -> usize {
-            if self.paged { count * self.in_page() } else { count }
+        /// The block of an object.
+        ///
+        /// # Safety
+        /// It is an object of this shape.
+        #[inline(always)]
+        unsafe fn block_of(self, object: *mut u8) -> *mut Block {
+            if self.paged {
+                object.map_addr(|at| at & !(PAGE - 1)).cast()
+            } else {
+                // SAFETY: the caller's: the word before it.
+                unsafe { *object.cast::<*mut Block>().sub(1) }
+            }
         }
+
+        /// The group of an object, and its bit there.
+        ///
+        /// # Safety
+        /// As above, and its block.
+        #[inline(always)]
+        unsafe fn place(self, block: *mut Block, object: *mut u8) -> (*mut Group, u64) {
+            let number = (object.addr() - block.addr() - self.first) / self.size;
+            // SAFETY: the block has a group for each 64 objects.
+            (unsafe { Self::groups(block).add(number / GROUP) }, 1 << (number % GROUP))
+        }
+
+        /// The first group of a block.
+        ///
+        /// # Safety
+        /// It is a block.
+        #[inline(always)]
+        unsafe fn groups(block: *mut Block) -> *mut Group {
+            // SAFETY: they are behind the first line.
+            unsafe { block.cast::<u8>().add(CACHE_LINE).cast() }
+        }
+
+        /// The first object of a group.
+        ///
+        /// # Safety
+        /// It is a group of a block of this shape.
+        #[inline]
+        unsafe fn first_of(self, group: *mut Group) -> *mut u8 {
+            // A page's groups are near its beginning; of another block there is one.
+            let before = if self.paged { group.addr() % PAGE } else { CACHE_LINE };
+            let number = (before - CACHE_LINE) / size_of::<Group>();
+            // SAFETY: within the block.
+            unsafe { group.cast::<u8>().sub(before).add(self.first + number * GROUP * self.size) }
+        }
+    }
+
+    const fn const_max(a: usize, b: usize) -> usize {
+        if a > b { a } else { b }
+    }
+
+    const fn const_min(a: usize, b: usize) -> usize {
+        if a < b { a } else { b }
     }
 
     /// Where a thread's objects come from. It is never freed before all of them are home.
     struct Home {
         own: UnsafeCell<Own>,
-        /// Addresses of objects that others have dropped.
+        /// Objects that others have dropped.
         parcels: CachePadded<Returns<Parcel>>,
         /// Objects that others have dropped, linked.
         loose: Returns<Link>,
         shared: Weak<Shared>,
     }
 
+    /// Addresses, the last first, on lines of their own: each thread writes to its stack with every object.
+    struct Stack {
+        base: *mut *mut u8,
+        len: usize,
+        room: usize,
+    }
+
+    impl Stack {
+        const fn new() -> Self {
+            Self { base: null_mut(), len: 0, room: 0 }
+        }
+
+        fn layout(room: usize) -> Layout {
+            Layout::array::<*mut u8>(room).and_then(|all| all.align_to(LINE)).expect("a stack smaller than its objects")
+        }
+
+        /// Makes room for so many in all.
+        fn reserve(&mut self, room: usize) {
+            let room = room.max(2 * self.room).next_multiple_of(LINE / size_of::<*mut u8>());
+            let layout = Self::layout(room);
+            // SAFETY: a layout that is not empty; so many are in the old one, which nobody else has.
+            unsafe {
+                let base = alloc(layout).cast::<*mut u8>();
+                if base.is_null() {
+                    handle_alloc_error(layout);
+                }
+                if self.len != 0 {
+                    base.copy_from_nonoverlapping(self.base, self.len);
+                }
+                *self = Self { base, len: self.len, room };
+            }
+        }
+
+        /// # Safety
+        /// There is room.
+        #[inline]
+        unsafe fn push(&mut self, object: *mut u8) {
+            // SAFETY: the caller's.
+            unsafe { self.base.add(self.len).write(object) };
+            self.len += 1;
+        }
+
+        #[inline]
+        fn pop(&mut self) -> Option<*mut u8> {
+            self.len = self.len.checked_sub(1)?;
+            // SAFETY: one that was pushed.
+            Some(unsafe { *self.base.add(self.len) })
+        }
+    }
+
+    impl Drop for Stack {
+        fn drop(&mut self) {
+            if self.room != 0 {
+                // SAFETY: made with this layout.
+                unsafe { dealloc(self.base.cast(), Self::layout(self.room)) };
+            }
+        }
+    }
+
     /// What only the thread that has the home touches.
     struct Own {
-        /// The free objects. Not a list through them: who dropped them may have their lines. Room for all of them.
-        free: Vec<*mut Link>,
+        /// Free objects that it dropped itself. Not a list through them: their lines may be elsewhere. Room for all objects.
+        free: Stack,
+        /// Free objects of the group that was opened last, and its first object.
+        bits: u64,
+        first: *mut u8,
+        /// The other groups that have bits.
+        groups: *mut Group,
         chunks: Vec<(NonNull<u8>, usize)>,
+        /// In all chunks.
+        objects: usize,
         /// For what it drops of others': each in turn.
         parcels: Vec<NonNull<Parcel>>,
         turn: usize,
@@ -151,8 +326,17 @@ mod with_threads {
         /// One that no thread has, or a new one.
         fn get(&mut self, shared: &Arc<Shared>) -> NonNull<Home> {
             self.idle.pop().unwrap_or_else(|| {
-                let own =
-                    Own { free: Vec::new(), chunks: Vec::new(), parcels: Vec::new(), turn: 0, filling: null_mut() };
+                let own = Own {
+                    free: Stack::new(),
+                    bits: 0,
+                    first: null_mut(),
+                    groups: null_mut(),
+                    chunks: Vec::new(),
+                    objects: 0,
+                    parcels: Vec::new(),
+                    turn: 0,
+                    filling: null_mut(),
+                };
                 let home = NonNull::from(Box::leak(Box::new(Home {
                     own: UnsafeCell::new(own),
                     parcels: CachePadded::new(Returns::new()),
@@ -171,15 +355,20 @@ mod with_threads {
         home: NonNull<Home>,
         /// The home of the others' objects that are to be sent.
         of: Cell<*const Home>,
-        /// Their addresses; null until there was one.
+        /// Those of the group that is at hand, and the one that was the first of them.
+        group: Cell<*mut Group>,
+        bits: Cell<u64>,
+        only: Cell<*mut u8>,
+        /// Those of other groups; null until there was one. How many words are in it, and how many groups with several objects.
         parcel: Cell<*mut Parcel>,
         count: Cell<usize>,
+        runs: Cell<usize>,
     }
 
     thread_local! {
         /// Those of this thread.
         #[allow(clippy::vec_box)] // each stays where it is: `LAST` points to it
-        static LOCALS: RefCell<Vec<Box<Local>>> = const { RefCell::new(Vec::new()) };
+        static LOCALS: RefCell<Vec<Box<CachePadded<Local>>>> = const { RefCell::new(Vec::new()) };
         /// The one that was used last.
         static LAST: Cell<*const Local> = const { Cell::new(null()) };
     }
@@ -192,7 +381,7 @@ mod with_threads {
                     let mut locals = locals.borrow_mut();
                     let found = locals.iter().find(|local| Arc::ptr_eq(&local.shared, this));
                     let local: *const Local = match found {
-                        Some(local) => &raw const **local,
+                        Some(local) => &raw const ***local,
                         None => {
                             // Pools that have nothing but this thread's part are let go.
                             locals.retain(|local| {
@@ -205,14 +394,18 @@ mod with_threads {
                             let home = this.homes.lock().get(this);
                             // SAFETY: the home is ours now.
                             let filling = unsafe { (*home.as_ref().own.get()).filling };
-                            locals.push(Box::new(Local {
+                            locals.push(Box::new(CachePadded::new(Local {
                                 shared: this.clone(),
                                 home,
                                 of: Cell::new(null()),
+                                group: Cell::new(null_mut()),
+                                bits: Cell::new(0),
+                                only: Cell::new(null_mut()),
                                 parcel: Cell::new(filling),
                                 count: Cell::new(0),
-                            }));
-                            &raw const **locals.last().expect("just pushed")
+                                runs: Cell::new(0),
+                            })));
+                            &raw const ***locals.last().expect("just pushed")
                         }
                     };
                     LAST.set(local);
@@ -223,73 +416,126 @@ mod with_threads {
     }
 
     impl Home {
-        /// A free object: one of those at hand, of those that have come home, or of a new chunk.
+        /// A free object: one that was dropped here, one that has come home, or one of a new chunk.
+        ///
+        /// # Safety
+        /// The home is the caller's, and the pool one of `T`.
+        #[inline]
+        unsafe fn take<T>(&self, shared: &Shared) -> *mut u8 {
+            // SAFETY: the caller's.
+            let own = unsafe { &mut *self.own.get() };
+            if let Some(object) = own.free.pop() {
+                return object;
+            }
+            if own.bits == 0 {
+                // SAFETY: the caller's.
+                let linked = unsafe { self.more(shared) };
+                if !linked.is_null() {
+                    return linked;
+                }
+            }
+            let number = own.bits.trailing_zeros() as usize;
+            own.bits &= own.bits - 1;
+            // SAFETY: an object of the group.
+            unsafe { own.first.add(number * Pool::<T>::SHAPE.size) }
+        }
+
+        /// When no bits are left: takes those of the next group, of what has come home or of a new chunk. Or the answer is an object that
+        /// came linked.
         ///
         /// # Safety
         /// The home is the caller's.
-        #[inline]
-        unsafe fn take(&self, shared: &Shared) -> *mut Link {
-            // SAFETY: the caller's.
-            unsafe {
-                match (*self.own.get()).free.pop() {
-                    Some(link) => link,
-                    None => self.more(shared),
-                }
-            }
-        }
-
-        #[cold]
-        unsafe fn more(&self, shared: &Shared) -> *mut Link {
+        #[inline(never)]
+        unsafe fn more(&self, shared: &Shared) -> *mut u8 {
             // SAFETY: the caller's.
             let own = unsafe { &mut *self.own.get() };
-            // SAFETY: as above.
-            unsafe { self.fetch(own) };
-            if let Some(link) = own.free.pop() {
-                return link;
-            }
-            let shape = shared.shape;
-            let (first, most) = if shape.paged { (1, MOST_BYTES / PAGE) } else { (FIRST, MOST_BYTES / shape.size) };
-            let count = own.chunks.last().map_or(first, |(_, count)| count * 2).min(most.max(1));
-            let (layout, objects) = (shape.chunk(count), shape.objects(count));
-            let all: usize = own.chunks.iter().map(|(_, count)| shape.objects(*count)).sum();
-            own.free.reserve(all + objects);
-            // SAFETY: a layout that is not empty.
-            let Some(chunk) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
-            own.chunks.push((chunk, count));
-            shared.bytes.fetch_add(layout.size(), Ordering::Relaxed);
-            // From the last to the first, which is then taken first.
-            for at in (0..count).rev() {
-                // SAFETY: within the chunk, and aligned as its shape says.
-                unsafe {
-                    if shape.paged {
-                        let page = chunk.add(at * PAGE);
-                        page.cast::<*const Home>().write(self);
-                        let object = |n| page.add(shape.first + n * shape.size).cast().as_ptr();
-                        own.free.extend((0..shape.in_page()).rev().map(object));
-                    } else {
-                        let object = chunk.add(at * shape.size + shape.first);
-                        object.cast::<*const Home>().sub(1).write(self);
-                        own.free.push(object.cast().as_ptr());
-                    }
+            if own.groups.is_null() {
+                // SAFETY: as above.
+                unsafe { self.fetch(own) };
+                if let Some(object) = own.free.pop() {
+                    return object;
                 }
             }
-            own.free.pop().expect("a chunk has objects")
+            if own.groups.is_null() {
+                self.add_chunk(own, shared);
+            }
+            // SAFETY: a group of this home's, and of this shape.
+            unsafe {
+                let group = own.groups;
+                own.first = shared.shape.first_of(group);
+                (own.bits, own.groups) = ((*group).bits, (*group).next);
+                (*group).bits = 0;
+            }
+            null_mut()
         }
 
-        /// Brings what has come home to the free objects.
+        /// Brings what has come home to the groups, and linked ones to the free objects.
+        ///
+        /// # Safety
+        /// The home is the caller's.
         unsafe fn fetch(&self, own: &mut Own) {
-            // SAFETY: what was taken is ours: links, and parcels until they are emptied.
+            // SAFETY: what was taken is ours: links, and parcels until they are emptied. Groups are of this home's.
             unsafe {
                 let mut parcel = self.parcels.take();
                 while !parcel.is_null() {
                     let next = Returns::next(parcel);
-                    (*parcel).empty(|objects| own.free.extend_from_slice(objects));
+                    (*parcel).empty(|words| {
+                        for found in found(words) {
+                            match found {
+                                Found::Object(object) => own.free.push(object.cast()),
+                                Found::Several(group, bits) => {
+                                    if (*group).bits == 0 {
+                                        (*group).next = own.groups;
+                                        own.groups = group;
+                                    }
+                                    (*group).bits |= bits;
+                                }
+                            }
+                        }
+                    });
                     parcel = next;
                 }
                 let mut link = self.loose.take();
                 while !link.is_null() {
-                    own.free.push(link);
+                    own.free.push(link.cast());
                     link = Returns::next(link);
+                }
+            }
+        }
+
+        /// Takes memory, all of it free.
+        #[cold]
+        fn add_chunk(&self, own: &mut Own, shared: &Shared) {
+            let shape = shared.shape;
+            let (first, most) = if shape.paged { (1, MOST_BYTES / PAGE) } else { (FIRST, shape.most) };
+            let count = own.chunks.last().map_or(first, |(_, count)| count * 2).min(most);
+            let (layout, pages) = (shape.chunk(count), if shape.paged { count } else { 1 });
+            let objects = if shape.paged { shape.most } else { count };
+            if own.objects + pages * objects > own.free.room {
+                own.free.reserve(own.objects + pages * objects);
+            }
+            // SAFETY: a layout that is not empty.
+            let Some(chunk) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
+            own.chunks.push((chunk, count));
+            own.objects += pages * objects;
+            shared.bytes.fetch_add(layout.size(), Ordering::Relaxed);
+            // From the last to the first, which is then opened first.
+            for page in (0..pages).rev() {
+                // SAFETY: within the chunk, and aligned as its shape says.
+                unsafe {
+                    let block = chunk.as_ptr().add(page * PAGE).cast::<Block>();
+                    block.write(Block { home: self, shared: self.shared.as_ptr() });
+                    if !shape.paged {
+                        for number in 0..objects {
+                            let object = block.cast::<u8>().add(shape.first + number * shape.size);
+                            object.cast::<*mut Block>().sub(1).write(block);
+                        }
+                    }
+                    for at in (0..objects.div_ceil(GROUP)).rev() {
+                        let (group, count) = (Shape::groups(block).add(at), (objects - at * GROUP).min(GROUP));
+                        group.write(Group { bits: u64::MAX >> (GROUP - count), next: own.groups });
+                        own.groups = group;
+                    }
                 }
             }
         }
@@ -308,7 +554,7 @@ mod with_threads {
                 }
             }
             let objects = shared.bytes.load(Ordering::Relaxed) / shared.shape.size;
-            if self.parcels.len() > SPARE + objects / BATCH {
+            if self.parcels.len() > SPARE + objects / ROOM {
                 return null_mut();
             }
             let parcel = NonNull::from(Box::leak(Box::new(Parcel::new())));
@@ -316,40 +562,76 @@ mod with_threads {
             self.turn = (self.turn + 1) % self.parcels.len();
             parcel.as_ptr()
         }
+
+        /// Whether all objects are home, after a fetch.
+        fn is_whole(&self) -> bool {
+            let (mut count, mut group) = (self.free.len + self.bits.count_ones() as usize, self.groups);
+            while !group.is_null() {
+                // SAFETY: a group of this home's.
+                let Group { bits, next } = unsafe { &*group };
+                (count, group) = (count + bits.count_ones() as usize, *next);
+            }
+            count == self.objects
+        }
     }
 
     impl Local {
         /// Takes an object back that this thread has dropped.
         ///
         /// # Safety
-        /// The object is free and the caller's.
+        /// The object is free and the caller's, and of this pool; its block.
         #[inline]
-        unsafe fn give(&self, home: *const Home, link: *mut Link) {
+        unsafe fn give(&self, shape: Shape, block: *mut Block, object: *mut u8) {
             // SAFETY: the caller's, and our home.
             unsafe {
+                let home = (*block).home;
                 if home == self.home.as_ptr() {
-                    (*self.home.as_ref().own.get()).free.push(link);
+                    (*self.home.as_ref().own.get()).free.push(object);
                     return;
                 }
-                if home != self.of.get() || self.count.get() == BATCH {
-                    self.start(home);
+                let (group, bit) = shape.place(block, object);
+                if group != self.group.get() {
+                    self.turn_to(home, group, object);
                 }
-                let count = self.count.get();
-                (*self.parcel.get()).put(count, link);
-                self.count.set(count + 1);
-                if count + 1 == BATCH {
-                    self.send_home();
-                }
+                self.bits.set(self.bits.get() | bit);
             }
         }
 
-        /// The parcel goes on with objects of this home.
-        #[cold]
-        fn start(&self, home: *const Home) {
-            self.send_home();
-            self.of.set(home);
+        /// What is given from here on is of this group of this home.
+        #[inline(never)]
+        fn turn_to(&self, home: *const Home, group: *mut Group, object: *mut u8) {
+            if home != self.of.get() {
+                self.send_home();
+                self.of.set(home);
+            } else if self.bits.get() != 0 {
+                self.put();
+                if self.runs.get() == self.shared.shape.runs || self.count.get() + 2 > ROOM {
+                    self.send();
+                }
+            }
+            self.group.set(group);
+            self.only.set(object);
+        }
+
+        /// Puts what is at hand into the parcel, which has room for two words.
+        #[inline]
+        fn put(&self) {
             if self.parcel.get().is_null() {
                 self.parcel.set(self.empty_parcel());
+            }
+            let (bits, count) = (self.bits.replace(0), self.count.get());
+            // SAFETY: the parcel is ours.
+            unsafe {
+                let parcel = &*self.parcel.get();
+                if bits & (bits - 1) == 0 {
+                    parcel.put(count, self.only.get().cast());
+                    self.count.set(count + 1);
+                } else {
+                    parcel.put(count, self.group.get().cast::<Link>().map_addr(|at| at + SEVERAL));
+                    parcel.put(count + 1, without_provenance_mut(bits as usize));
+                    self.count.set(count + 2);
+                    self.runs.set(self.runs.get() + 1);
+                }
             }
         }
 
@@ -358,25 +640,65 @@ mod with_threads {
             unsafe { (*self.home.as_ref().own.get()).parcel(&self.shared) }
         }
 
-        /// Sends the parcel, or what is in it.
+        /// Sends what is to be sent.
         fn send_home(&self) {
-            let (parcel, count) = (self.parcel.get(), self.count.replace(0));
-            if count == 0 {
-                return;
+            if self.bits.get() != 0 {
+                self.put();
             }
-            let other = if count < FEW { null_mut() } else { self.empty_parcel() };
+            if self.count.get() != 0 {
+                self.send();
+            }
+        }
+
+        /// Sends the parcel, or what is in it.
+        fn send(&self) {
+            let (parcel, count, runs) = (self.parcel.get(), self.count.replace(0), self.runs.replace(0));
+            let other = if runs == 0 && count < FEW { null_mut() } else { self.empty_parcel() };
             // SAFETY: parcel and objects are ours; the objects' home stays while one is not home.
             unsafe {
                 let home = &*self.of.get();
                 if other.is_null() {
-                    let (first, last) = (*parcel).chain(count);
-                    home.loose.push(first, last);
+                    (*parcel).read(count, |words| self.send_linked(home, words));
                 } else {
                     self.parcel.set(other);
                     (*parcel).seal(count);
                     home.parcels.push(parcel, parcel);
                 }
             }
+        }
+
+        /// Links the objects to each other instead.
+        ///
+        /// # Safety
+        /// They are the caller's, at least one, and of this home.
+        #[cold]
+        unsafe fn send_linked(&self, home: &Home, words: &[*mut Link]) {
+            let (mut first, mut last) = (null_mut::<Link>(), null_mut::<Link>());
+            // SAFETY: the caller's.
+            let mut add = |link: *mut Link| unsafe {
+                link.write(Link::new());
+                (*link).set_next(first);
+                first = link;
+                if last.is_null() {
+                    last = link;
+                }
+            };
+            for found in found(words) {
+                match found {
+                    Found::Object(object) => add(object),
+                    Found::Several(group, mut bits) => {
+                        let shape = self.shared.shape;
+                        while bits != 0 {
+                            // SAFETY: an object of the group.
+                            add(unsafe { shape.first_of(group).add(bits.trailing_zeros() as usize * shape.size) }
+                                .cast());
+                            bits &= bits - 1;
+                        }
+                    }
+                }
+            }
+            // SAFETY: the caller's.
+            unsafe { home.loose.push(first, last) };
         }
     }
 
@@ -405,7 +727,7 @@ mod with_threads {
                     for parcel in own.parcels.drain(..) {
                         drop(Box::from_raw(parcel.as_ptr()));
                     }
-                    if own.free.len() == own.chunks.iter().map(|(_, count)| self.shape.objects(*count)).sum::<usize>() {
+                    if own.is_whole() {
                         for (chunk, count) in own.chunks.drain(..) {
                             dealloc(chunk.as_ptr(), self.shape.chunk(count));
                         }
@@ -460,7 +782,7 @@ mod with_threads {
             }
             // SAFETY: as above; the home is this thread's; an object of this type.
             unsafe {
-                let at = (*local).home.as_ref().take(&(*local).shared).cast::<T>();
+                let at = (*local).home.as_ref().take::<T>(&(*local).shared).cast::<T>();
                 at.write(value);
                 Pooled { at: NonNull::new_unchecked(at), owns: PhantomData }
             }
@@ -473,7 +795,7 @@ mod with_threads {
             let home = homes.get(&self.shared);
             // SAFETY: an idle home, under the lock; an object of this type.
             let pooled = unsafe {
-                let at = home.as_ref().take(&self.shared).cast::<T>();
+                let at = home.as_ref().take::<T>(&self.shared).cast::<T>();
                 at.write(value);
                 Pooled { at: NonNull::new_unchecked(at), owns: PhantomData }
             };
@@ -521,34 +843,36 @@ mod with_threads {
     /// The object is the caller's, and its value is gone.
     #[inline]
     unsafe fn go_home<T>(at: NonNull<T>) {
-        let link = at.as_ptr().cast::<Link>();
-        // SAFETY: the caller's. A small object's page begins with the home's address, so its own line is not touched; else that
-        // is the word before it.
+        let (shape, object) = (Pool::<T>::SHAPE, at.as_ptr().cast::<u8>());
+        // SAFETY: the caller's. What is read are lines that nobody writes to, but for a large object's, before which its block's address is.
         unsafe {
-            let home = if Pool::<T>::SHAPE.paged {
-                *link.map_addr(|at| at & !(PAGE - 1)).cast::<*const Home>()
-            } else {
-                *link.cast::<*const Home>().sub(1)
-            };
+            let block = shape.block_of(object);
             let local = LAST.get();
             // A part of another pool would do too, but would go the slow way. It stays while it is the last one used.
-            if !local.is_null() && std::ptr::eq((*home).shared.as_ptr(), Arc::as_ptr(&(*local).shared)) {
-                (*local).give(home, link);
+            if !local.is_null() && (*block).home == (*local).home.as_ptr() {
+                (*(*local).home.as_ref().own.get()).free.push(object);
+            } else if !local.is_null() && std::ptr::eq((*block).shared, Arc::as_ptr(&(*local).shared)) {
+                (*local).give(shape, block, object);
             } else {
-                go_home_slowly(home, link);
+                go_home_slowly(shape, block, object);
             }
         }
     }
 
     #[cold]
-    unsafe fn go_home_slowly(home: *const Home, link: *mut Link) {
+    unsafe fn go_home_slowly(shape: Shape, block: *mut Block, object: *mut u8) {
         // SAFETY: the caller's.
         unsafe {
+            let home = (*block).home;
             let shared = (*home).shared.upgrade();
             match shared.as_ref().and_then(Shared::local) {
-                Some(local) => (*local).give(home, link),
+                Some(local) => (*local).give(shape, block, object),
                 // The pool is gone, or the thread is going.
-                None => (*home).loose.push(link, link),
+                None => {
+                    let link = object.cast::<Link>();
+                    link.write(Link::new());
+                    (*home).loose.push(link, link);
+                }
             }
         }
     }

@@ -38,39 +38,40 @@ impl Link {
     }
 }
 
-/// Addresses in a parcel: with what else is in it, eight lines.
+/// Words in a parcel: with what else is in it, eight lines.
 #[cfg(not(loom))]
 pub const ROOM: usize = 62;
 #[cfg(loom)]
 pub const ROOM: usize = 2;
 
-/// Addresses of objects on their way home. Its maker fills it, pushes it, and may fill it again when it is empty.
+/// Objects on their way home, as words which its maker and its taker understand. Its maker fills it, pushes it, and may fill it again
+/// when it is empty.
 #[repr(C, align(64))]
 pub struct Parcel {
     link: Link,
     /// How many. Written by the maker before the push, and by the taker when it has them.
     count: AtomicUsize,
-    objects: UnsafeCell<[*mut Link; ROOM]>,
+    words: UnsafeCell<[*mut Link; ROOM]>,
 }
 
 impl Parcel {
     pub fn new() -> Self {
-        let objects = UnsafeCell::new([null_mut(); ROOM]);
-        Self { link: Link::new(), count: AtomicUsize::new(0), objects }
+        let words = UnsafeCell::new([null_mut(); ROOM]);
+        Self { link: Link::new(), count: AtomicUsize::new(0), words }
     }
 
     /// Whether the taker is done with it.
     pub fn is_empty(&self) -> bool {
-        // Acquire: the taker has read the addresses and the link before we write others. pairs: pool.parcel
+        // Acquire: the taker has read the words and the link before we write others. pairs: pool.parcel
         self.count.load(Ordering::Acquire) == 0
     }
 
     /// # Safety
     /// The parcel is the caller's, and `at` less than [`ROOM`].
     #[inline]
-    pub unsafe fn put(&self, at: usize, object: *mut Link) {
+    pub unsafe fn put(&self, at: usize, word: *mut Link) {
         // SAFETY: the caller's.
-        self.objects.with_mut(|objects| unsafe { (&raw mut (*objects)[0]).add(at).write(object) });
+        self.words.with_mut(|words| unsafe { (&raw mut (*words)[0]).add(at).write(word) });
     }
 
     /// Before the push.
@@ -78,22 +79,13 @@ impl Parcel {
         self.count.store(count, Ordering::Relaxed); // the push passes it on
     }
 
-    /// Links the objects instead: the first and the last.
+    /// What was put there.
     ///
     /// # Safety
-    /// As for `put`, and so are the first `count` objects, of which there is one.
-    #[cfg(not(loom))]
-    pub unsafe fn chain(&self, count: usize) -> (*mut Link, *mut Link) {
+    /// The parcel is the caller's, who has put so many.
+    pub unsafe fn read(&self, count: usize, with: impl FnOnce(&[*mut Link])) {
         // SAFETY: the caller's.
-        self.objects.with(|objects| unsafe {
-            let objects = &(&*objects)[..count];
-            for pair in objects.windows(2) {
-                pair[0].write(Link::new());
-                (*pair[0]).set_next(pair[1]);
-            }
-            objects[count - 1].write(Link::new());
-            (objects[0], objects[count - 1])
-        })
+        self.words.with(|words| unsafe { with(&(&*words)[..count]) });
     }
 
     /// For the taker, who has read the link before: it may be filled again afterwards.
@@ -103,8 +95,8 @@ impl Parcel {
     pub unsafe fn empty(&self, with: impl FnOnce(&[*mut Link])) {
         let count = self.count.load(Ordering::Relaxed);
         // SAFETY: the caller's; the maker put so many there.
-        self.objects.with(|objects| unsafe { with(&(&*objects)[..count]) });
-        // Release: the link and the addresses were read before. pairs: pool.parcel
+        unsafe { self.read(count, with) };
+        // Release: the link and the words were read before. pairs: pool.parcel
         self.count.store(0, Ordering::Release);
     }
 }

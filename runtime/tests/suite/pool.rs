@@ -19,6 +19,7 @@ super::tests![
     pool_drop_panics,
     pool_alignment,
     pool_sizes_over_there,
+    pool_scattered_over_there,
     pool_in_thread_locals,
 ];
 
@@ -165,6 +166,56 @@ fn pool_sizes_over_there() {
     with::<512>();
     with::<513>();
     with::<5000>();
+}
+
+/// Objects of two makers are dropped over there in turn, from first to last, and in an order in which neighbours never follow each
+/// other: as many come home as if their maker had dropped them.
+fn pool_scattered_over_there() {
+    fn with<const N: usize>(count: usize, step: usize) {
+        // How many can be made without more memory, when all have been dropped.
+        let capacity = |drop_them: &dyn Fn(&Pool<[u8; N]>, Vec<Pooled<[u8; N]>>)| {
+            let pool = Pool::new();
+            drop_them(&pool, (0..count).map(|_| pool.make([7; N])).collect());
+            let memory = pool.memory();
+            let mut again = Vec::new();
+            while pool.memory() == memory {
+                again.push(pool.make([9; N]));
+            }
+            again.len()
+        };
+        let here = capacity(&|_, objects| drop(objects));
+        let there = capacity(&|pool, objects| {
+            let shared = pool.clone();
+            let (hand, hands) = bounded(1);
+            let (done, wait) = bounded::<()>(1);
+            // It lives on, so that its home is not ours afterwards.
+            let other = heddle::spawn(move || {
+                hand.send((0..count).map(|_| shared.make([8; N])).collect::<Vec<_>>()).unwrap();
+                assert!(wait.recv().is_err());
+            });
+            let halves = [objects, hands.recv().unwrap()];
+            let mut halves = halves.map(|half| half.into_iter().map(Some).collect::<Vec<_>>());
+            let dropper = heddle::spawn(move || {
+                for n in 0..count {
+                    halves[0][n * step % count].take().unwrap();
+                    if n % 3 == 0 {
+                        halves[1][n * step % count].take().unwrap();
+                    }
+                }
+            });
+            dropper.join().unwrap();
+            drop(done);
+            other.join().unwrap();
+        });
+        assert_eq!(there, here, "{count} of {N} bytes, step {step}");
+    }
+    for step in [1, 97] {
+        with::<8>(1000, step);
+        with::<48>(1000, step);
+        with::<500>(300, step);
+        with::<513>(200, step);
+        with::<5000>(100, step);
+    }
 }
 
 /// Objects that a thread-local's destructor drops, and makes.
