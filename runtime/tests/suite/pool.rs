@@ -168,12 +168,14 @@ fn pool_sizes_over_there() {
     with::<5000>();
 }
 
+type Dropper<'a, const N: usize> = &'a dyn Fn(&Pool<[u8; N]>, Vec<Pooled<[u8; N]>>);
+
 /// Objects of two makers are dropped over there in turn, from first to last, and in an order in which neighbours never follow each
 /// other: as many come home as if their maker had dropped them.
 fn pool_scattered_over_there() {
     fn with<const N: usize>(count: usize, step: usize) {
         // How many can be made without more memory, when all have been dropped.
-        let capacity = |drop_them: &dyn Fn(&Pool<[u8; N]>, Vec<Pooled<[u8; N]>>)| {
+        let capacity = |drop_them: Dropper<N>| {
             let pool = Pool::new();
             drop_them(&pool, (0..count).map(|_| pool.make([7; N])).collect());
             let memory = pool.memory();
