@@ -4,7 +4,7 @@ use super::{Processor, Runtime};
 use crate::arch;
 use crate::lock::SpinLock;
 use crate::thread::Thread;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Why a thread is in the injection queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -211,7 +211,7 @@ impl Runtime {
             return None;
         }
         let t = q.unlink(&mut q.lists.lock(), Why::Preempted)?;
-        p.computing.begins(arch::ticks());
+        p.computing.begins(p.tick.load(Ordering::Relaxed), arch::ticks());
         Some(t)
     }
 
@@ -239,6 +239,8 @@ impl Runtime {
 pub(super) struct Computing {
     /// When the last turn of a computing thread began (`arch::ticks`). Written by the worker that holds the processor, as all.
     since: AtomicU64,
+    /// The processor's `tick` in that turn.
+    tick: AtomicU32,
     /// When the next one is due.
     due: AtomicU64,
 }
@@ -247,14 +249,19 @@ pub(super) struct Computing {
 const LONGEST: u64 = 1 << 23;
 
 impl Computing {
-    fn begins(&self, now: u64) {
+    /// The next to run is a computing thread: the switch to it adds one to the tick.
+    fn begins(&self, tick: u32, now: u64) {
+        self.tick.store(tick.wrapping_add(1), Ordering::Relaxed);
         self.since.store(now, Ordering::Relaxed);
     }
 
-    /// The running thread is preempted.
-    pub fn ends(&self, now: u64) {
-        let ran = now.wrapping_sub(self.since.load(Ordering::Relaxed)).min(LONGEST);
-        self.due.store(now.wrapping_add(ran), Ordering::Relaxed);
+    /// The running thread is preempted. If this was not a turn of the computing ones it puts off no turn of theirs: else they
+    /// would wait for as long as others are preempted now and then.
+    pub fn ends(&self, tick: u32, now: u64) {
+        if self.tick.load(Ordering::Relaxed) == tick {
+            let ran = now.wrapping_sub(self.since.load(Ordering::Relaxed)).min(LONGEST);
+            self.due.store(now.wrapping_add(ran), Ordering::Relaxed);
+        }
     }
 
     /// Those that wait do nothing but yield.
@@ -265,5 +272,34 @@ impl Computing {
     fn is_due(&self, now: u64) -> bool {
         let due = self.due.load(Ordering::Relaxed);
         due == 0 || now.wrapping_sub(due) as i64 >= 0
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_is_answered_by_one_of_the_same_length() {
+        let c = Computing::default();
+        assert!(c.is_due(1000), "nobody has had a turn");
+        c.begins(7, 1000);
+        c.ends(8, 1500);
+        assert!(!c.is_due(1999) && c.is_due(2000));
+        c.begins(9, 10_000);
+        c.ends(10, 10_000 + 2 * LONGEST);
+        assert!(c.is_due(10_000 + 3 * LONGEST), "bounded");
+        c.is_due_now();
+        assert!(c.is_due(0));
+    }
+
+    /// Each preemption put the turn of those that had been preempted before off, of threads in the ring too.
+    #[test]
+    fn those_that_are_preempted_in_the_others_turn_put_nothing_off() {
+        let c = Computing::default();
+        c.begins(7, 1000);
+        c.ends(8, 1500);
+        c.ends(20, 1900);
+        assert!(c.is_due(2000));
     }
 }

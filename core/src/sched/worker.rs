@@ -713,7 +713,7 @@ unsafe fn step_behind(extended: bool, why: Why) {
             }
             p.counters.preemptions.add(1);
             if why == Why::Preempted {
-                p.computing.ends(ticks());
+                p.computing.ends(p.tick.load(Ordering::Relaxed), ticks());
             }
             // Those that the monitor woke, since their deadline had passed or a descriptor was ready, are why this happens:
             // they come before all others, in their order. (Else threads in the ring come between them, and who takes
