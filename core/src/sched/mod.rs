@@ -67,7 +67,7 @@ pub struct Processor {
     pub worker: AtomicPtr<Worker>,
     /// A deadline was added since the last switch.
     pub armed: AtomicBool,
-    /// So many injected threads come before those in the ring (see `worker::preempt`).
+    /// So many injected threads come before those in the ring (see `turns::give_way`).
     pub favoured: AtomicU32,
     /// The time, not long ago.
     pub lately: Lately,
@@ -94,7 +94,7 @@ pub struct Processor {
     pub counters: Counters,
 }
 
-/// See `worker::take_turns`.
+/// See `turns::take_turns`.
 #[derive(Default)]
 struct Turn {
     /// The processor's `tick` when it began.
@@ -107,7 +107,7 @@ struct Turn {
     length: AtomicU64,
 }
 
-/// See `worker::look_beyond`.
+/// See `turns::look_beyond`.
 #[derive(Default)]
 struct Spin {
     /// Yields since `tick` and `since`.

@@ -30,6 +30,8 @@
 //! User threads, kernel threads and threads that know nothing of Heddle are alike.
 
 mod returns;
+#[cfg(not(loom))]
+mod shape;
 
 #[cfg(not(loom))]
 pub use with_threads::{BATCH, Pool, Pooled};
@@ -46,43 +48,26 @@ mod with_threads {
     use std::sync::{Arc, Weak};
 
     use super::returns::{Link, Parcel, ROOM, Returns};
+    use super::shape::{GROUP, Group, MOST_BYTES, PAGE, RUNS, Shape};
     use crate::shard::{CachePadded, LINE};
     use crate::sync::Mutex;
 
     /// Most objects that go home at once.
     pub const BATCH: usize = (RUNS + 1) * GROUP;
-    /// Groups of which several objects go home at once. There may be as many single ones between them as there is room, fewer than a group.
-    const RUNS: usize = 7;
     /// Fewer single ones than that are linked to each other instead: a parcel of a few would be dearer than the objects.
     const FEW: usize = 8;
     /// Parcels that a thread may have on their way besides those that hold as many single objects as its pool has.
     const SPARE: usize = 8;
-    /// Most objects of a group: the bits of its word.
-    const GROUP: usize = 64;
-    /// Bytes of a block of small objects, and what its address is a multiple of.
-    const PAGE: usize = 4096;
-    /// Objects larger than this, or aligned to more, have their block's address before them.
-    const SMALL: usize = 512;
     /// Large objects of a home's first chunk. Each further chunk has twice as many, or twice as many pages, as the one before, up to about
-    /// so many bytes, and no more large objects than a group.
+    /// [`MOST_BYTES`], and no more large objects than a group.
     const FIRST: usize = 32;
-    const MOST_BYTES: usize = 256 * 1024;
-    const CACHE_LINE: usize = 64;
 
     /// What a block begins with. It never changes: others read it. Behind its line are the groups, and on lines of their own the objects.
     #[repr(C)]
-    struct Block {
+    pub(super) struct Block {
         home: *const Home,
         /// The pool's, which stays as long as the home.
         shared: *const Shared,
-    }
-
-    /// Up to 64 objects that lie side by side. Only who has the home touches it.
-    struct Group {
-        /// Of those that have come home.
-        bits: u64,
-        /// The next that has such bits.
-        next: *mut Group,
     }
 
     /// What words of a parcel say.
@@ -106,109 +91,6 @@ mod with_threads {
                 Found::Several(group, words.next().expect("the bits").addr() as u64)
             })
         })
-    }
-
-    /// How objects of a type lie in a block.
-    #[derive(Clone, Copy)]
-    struct Shape {
-        /// The block is a page; else its address is in the word before each object.
-        paged: bool,
-        /// Where the first object begins.
-        first: usize,
-        size: usize,
-        /// Of a block.
-        align: usize,
-        /// Most objects of a block.
-        most: usize,
-        /// Most groups of which several objects go home at once.
-        runs: usize,
-    }
-
-    impl Shape {
-        const fn of<T>() -> Self {
-            let (align, word) = (const_max(align_of::<T>(), align_of::<usize>()), size_of::<usize>());
-            let paged = size_of::<T>() <= SMALL && align <= SMALL;
-            let size = (const_max(size_of::<T>(), word) + if paged { 0 } else { align }).next_multiple_of(align);
-            // The groups of as many objects as there would be without groups.
-            let (bytes, most) = if paged { (PAGE, PAGE / size) } else { (MOST_BYTES, GROUP) };
-            let head = CACHE_LINE + most.div_ceil(GROUP) * size_of::<Group>();
-            let first = head.next_multiple_of(CACHE_LINE).next_multiple_of(align) + if paged { 0 } else { align };
-            let fit = const_max((bytes - const_min(bytes, first)) / size, 1);
-            Self {
-                paged,
-                first,
-                size,
-                align: if paged { PAGE } else { const_max(align, CACHE_LINE) },
-                most: const_min(most, fit),
-                runs: if paged { RUNS } else { 1 },
-            }
-        }
-
-        /// A chunk of so many pages, or a block of so many large objects.
-        fn chunk(self, count: usize) -> Layout {
-            let (each, more) = if self.paged { (PAGE, 0) } else { (self.size, self.first) };
-            let size = each.checked_mul(count).and_then(|size| size.checked_add(more));
-            match size.map(|size| Layout::from_size_align(size, self.align)) {
-                Some(Ok(layout)) => layout,
-                _ => panic!("objects too large for a pool"),
-            }
-        }
-
-        /// The block of an object.
-        ///
-        /// # Safety
-        /// It is an object of this shape.
-        #[inline(always)]
-        unsafe fn block_of(self, object: *mut u8) -> *mut Block {
-            if self.paged {
-                object.map_addr(|at| at & !(PAGE - 1)).cast()
-            } else {
-                // SAFETY: the caller's: the word before it.
-                unsafe { *object.cast::<*mut Block>().sub(1) }
-            }
-        }
-
-        /// The group of an object, and its bit there.
-        ///
-        /// # Safety
-        /// As above, and its block.
-        #[inline(always)]
-        unsafe fn place(self, block: *mut Block, object: *mut u8) -> (*mut Group, u64) {
-            let number = (object.addr() - block.addr() - self.first) / self.size;
-            // SAFETY: the block has a group for each 64 objects.
-            (unsafe { Self::groups(block).add(number / GROUP) }, 1 << (number % GROUP))
-        }
-
-        /// The first group of a block.
-        ///
-        /// # Safety
-        /// It is a block.
-        #[inline(always)]
-        unsafe fn groups(block: *mut Block) -> *mut Group {
-            // SAFETY: they are behind the first line.
-            unsafe { block.cast::<u8>().add(CACHE_LINE).cast() }
-        }
-
-        /// The first object of a group.
-        ///
-        /// # Safety
-        /// It is a group of a block of this shape.
-        #[inline]
-        unsafe fn first_of(self, group: *mut Group) -> *mut u8 {
-            // A page's groups are near its beginning; of another block there is one.
-            let before = if self.paged { group.addr() % PAGE } else { CACHE_LINE };
-            let number = (before - CACHE_LINE) / size_of::<Group>();
-            // SAFETY: within the block.
-            unsafe { group.cast::<u8>().sub(before).add(self.first + number * GROUP * self.size) }
-        }
-    }
-
-    const fn const_max(a: usize, b: usize) -> usize {
-        if a > b { a } else { b }
-    }
-
-    const fn const_min(a: usize, b: usize) -> usize {
-        if a < b { a } else { b }
     }
 
     /// Where a thread's objects come from. It is never freed before all of them are home.

@@ -1,0 +1,208 @@
+//! Threads that let others run before they must wait: those that yield, that have received for a while, or that computed for a
+//! slice. `docs/design/007-turns-of-connections.md` and `018-turns-of-computing-threads.md` say why they do it when they do.
+
+use super::{FAIRNESS, inject_extended, leave, leave_extended, look_at_reactor, this_processor, this_worker};
+use crate::arch::ticks;
+use crate::sched::{Processor, RT, Why};
+use core::sync::atomic::Ordering;
+
+/// Threads that come before those in the ring after a preemption.
+const MOST_FAVOURED: usize = 32;
+/// How long a thread may go on receiving without waiting while others wait, in ticks: about 16 us (see `take_turns`).
+const TURN: u64 = 5 << 13;
+/// If more than these wait, a turn is [`LONG_TURN`]: what each finds in the caches when its turn comes is worth more than an
+/// early turn.
+const MANY: usize = 160;
+/// In ticks, about 0.4 ms.
+const LONG_TURN: u64 = 1 << 20;
+
+/// After so many yields it is looked what they led to.
+const YIELDS: u32 = 256;
+/// Yields that come faster than one in so many ticks, about 1 us, are those of threads that wait.
+const SPIN: u64 = 1 << 12;
+
+/// After [`YIELDS`] yields on `p`. If its threads do nothing but yield, they wait for others, who may be queued on another
+/// processor, behind a thread that computes, and nobody is idle who would come for them: some are taken from there. So are some
+/// where there are more, by a thread that yields alone.
+///
+/// # Safety
+/// Inside the core, on a worker that holds `p`.
+#[cold]
+#[inline(never)]
+unsafe fn look_beyond(p: &Processor) {
+    let spin = &p.spin;
+    let (tick, now) = (p.tick.load(Ordering::Relaxed), ticks());
+    // Each switch was a yield's.
+    let all = tick.wrapping_sub(spin.tick.load(Ordering::Relaxed)) <= YIELDS + 1;
+    let fast = now.wrapping_sub(spin.since.load(Ordering::Relaxed)) < u64::from(YIELDS) * SPIN;
+    spin.yields.store(0, Ordering::Relaxed);
+    spin.tick.store(tick, Ordering::Relaxed);
+    spin.since.store(now, Ordering::Relaxed);
+    if all {
+        p.computing.is_due_now();
+    }
+    let alone = !p.has_work();
+    let computes = |victim: &Processor| {
+        let tick = victim.tick.load(Ordering::Relaxed);
+        victim.spin.seen.swap(tick, Ordering::Relaxed) == tick
+    };
+    if all
+        && fast
+        && let Ok(found) = RT.steal(p, |victim| computes(victim) || alone && victim.queue.len() > 1)
+    {
+        // SAFETY: runnable, and in no queue.
+        unsafe { RT.enqueue(p, found) };
+    }
+}
+
+/// Lets other threads run first. Returns at once if there are none.
+///
+/// # Safety
+/// Inside the core, on a user thread.
+pub unsafe fn yield_now() {
+    let w = this_worker();
+    // SAFETY: our own record; the thread is put in a queue once and then left.
+    unsafe {
+        let t = (*w).current;
+        let Some(p) = (*w).processor.as_ref() else { return };
+        let yields = p.spin.yields.load(Ordering::Relaxed) + 1;
+        p.spin.yields.store(yields, Ordering::Relaxed);
+        if yields >= YIELDS {
+            look_beyond(p);
+        }
+        if !p.has_work() && RT.injection.is_empty() {
+            // A thread that yields alone must not keep the reactor and the deadlines from being looked at. (Otherwise
+            // `leave` counts. Counting here too would keep the count from ever being a multiple of FAIRNESS where it looks:
+            // two threads that yielded, one on each worker, kept all others waiting for seconds.)
+            p.tick.store(p.tick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+            if p.tick.load(Ordering::Relaxed).is_multiple_of(FAIRNESS) {
+                look_at_reactor();
+                RT.expire(p, crate::clock::now());
+            }
+            if !p.has_work() && RT.injection.is_empty() {
+                crate::lock::yield_cpu();
+                return;
+            }
+        }
+        // New threads come behind the ring; but before who yields.
+        if let Some(new) = p.fresh.take_own() {
+            RT.enqueue(p, new);
+        }
+        if (*t).extended {
+            leave_extended(t, true);
+        } else {
+            RT.enqueue(p, t);
+            leave();
+        }
+    }
+}
+
+/// As [`yield_now`], for a caller that does not mean the kernel's other threads: nearly free if no thread of ours waits.
+///
+/// # Safety
+/// As there.
+pub unsafe fn give_turn() {
+    // SAFETY: the caller's.
+    unsafe {
+        let Some(p) = this_processor() else { return };
+        let tick = p.tick.load(Ordering::Relaxed);
+        if p.has_work() || !RT.injection.is_empty() || tick.is_multiple_of(FAIRNESS) {
+            yield_now();
+        } else {
+            p.tick.store(tick.wrapping_add(1), Ordering::Relaxed);
+        }
+    }
+}
+
+/// To be called when the current thread received something, perhaps without waiting for it. If it has gone on for a while
+/// like that, it lets others run that wait for descriptors or in a queue.
+///
+/// A client that is woken takes the CPU from us, and has answered before the thread asks for the answer: then the thread
+/// never parks, and nobody looks at the reactor until the slice ends, while others' requests lie there.
+///
+/// # Safety
+/// Inside the core, on a user thread.
+pub unsafe fn take_turns() {
+    // SAFETY: our own record; the thread is between two calls, and in a queue once before it is left.
+    unsafe {
+        let Some(p) = this_processor() else { return };
+        let turn = &p.turn;
+        let (tick, now) = (p.tick.load(Ordering::Relaxed), ticks());
+        if turn.tick.load(Ordering::Relaxed) != tick {
+            turn.tick.store(tick, Ordering::Relaxed);
+            turn.began.store(now, Ordering::Relaxed);
+            turn.since.store(now, Ordering::Relaxed);
+            turn.length.store(TURN, Ordering::Relaxed);
+            return;
+        }
+        let length = turn.length.load(Ordering::Relaxed);
+        if now.wrapping_sub(turn.since.load(Ordering::Relaxed)) < length {
+            return;
+        }
+        if p.queue.len() <= MANY {
+            look_at_reactor();
+        }
+        let waiting = p.queue.len() + p.fresh.len() + RT.injection.len();
+        let short = now.wrapping_sub(turn.began.load(Ordering::Relaxed)) < LONG_TURN;
+        if waiting == 0 || waiting > MANY && short {
+            turn.since.store(now, Ordering::Relaxed);
+            turn.length.store(TURN * 2, Ordering::Relaxed);
+        } else if p.queue.is_empty() {
+            step_behind((*(*this_worker()).current).extended, Why::LeftOver);
+        } else {
+            yield_now();
+        }
+    }
+}
+
+/// Puts the current thread, which was interrupted, behind all others because its slice is over.
+///
+/// # Safety
+/// Inside the core, on a user thread; the extended state is saved elsewhere (a signal frame).
+pub unsafe fn preempt() {
+    // SAFETY: the caller's.
+    unsafe { step_behind(false, Why::Preempted) }
+}
+
+/// As [`preempt`], for a thread at the end of a call.
+///
+/// # Safety
+/// Inside the core, on a user thread.
+pub unsafe fn give_way() {
+    // SAFETY: the caller's.
+    unsafe { step_behind((*(*this_worker()).current).extended, Why::Preempted) }
+}
+
+unsafe fn step_behind(extended: bool, why: Why) {
+    let w = this_worker();
+    // SAFETY: as in yield_now.
+    unsafe {
+        let t = (*w).current;
+        if let Some(p) = (*w).processor.as_ref() {
+            if why == Why::Preempted {
+                // Perhaps this is why.
+                look_at_reactor();
+            }
+            if !p.has_work() && RT.injection.is_empty() {
+                return;
+            }
+            p.counters.preemptions.add(1);
+            if why == Why::Preempted {
+                p.computing.ends(p.tick.load(Ordering::Relaxed), ticks());
+            }
+            // Those that the monitor woke, since their deadline had passed or a descriptor was ready, are why this happens:
+            // they come before all others, in their order. (Else threads in the ring come between them, and who takes
+            // turns with those by waiting for the same lock is always the last in its line.)
+            p.favoured.store(RT.injection.woken().min(MOST_FAVOURED) as u32, Ordering::Relaxed);
+            if p.favoured.load(Ordering::Relaxed) != 0 {
+                p.tick.store((p.tick.load(Ordering::Relaxed) | (FAIRNESS - 1)).wrapping_add(1), Ordering::Relaxed);
+            }
+        }
+        if extended {
+            inject_extended(t, why);
+        } else {
+            RT.inject(t, why);
+            leave();
+        }
+    }
+}
