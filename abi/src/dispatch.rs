@@ -646,11 +646,12 @@ pub unsafe fn blocking_for_long(frame: &mut Frame, number: usize, args: [usize; 
     }
 }
 
-/// Makes the call, and makes it again when a signal that was not for this thread interrupted it.
+/// Makes the call, and makes it again when a signal that was not for this thread interrupted it, or one came before it was
+/// made.
 unsafe fn until_done(frame: &mut Frame, restartable: bool, call: &dyn Fn() -> isize) -> isize {
     loop {
         let r = call();
-        if r != fail(e::EINTR) {
+        if r != fail(e::EINTR) && r != signal::kernel::NOT_MADE {
             return r;
         }
         let w = worker();
@@ -661,7 +662,7 @@ unsafe fn until_done(frame: &mut Frame, restartable: bool, call: &dyn Fn() -> is
             }
             let t = (*w).current;
             if signal::deliverable(t) {
-                if interrupted(frame, restartable) == Next::Interrupted {
+                if interrupted(frame, restartable) == Next::Interrupted && r != signal::kernel::NOT_MADE {
                     return r;
                 }
             } else {

@@ -475,6 +475,6 @@ pub unsafe fn with_own_mask(t: *mut Thread, number: usize, args: [usize; 6]) -> 
         sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &mask as *const _, &mut before as *mut _, 8);
         let r = kernel::interruptible(t, number, &args);
         sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &before as *const _, 0, 8);
-        r
+        if r == kernel::NOT_MADE { fail(e::EINTR) } else { r }
     }
 }

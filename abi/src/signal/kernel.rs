@@ -83,9 +83,12 @@ unsafe extern "C" fn probe_failed() {
     naked_asm!("mov rax, -1", "ret")
 }
 
-/// A system call that returns EINTR without being made if `*attention` is set, or the worker's inbox is not empty: what
-/// comes before the kernel sleeps must not be lost, so the handler moves a thread that it finds between the first look
-/// and the call past it.
+/// The result of [`interruptible`] where the call has not been made. No system call returns it.
+pub const NOT_MADE: isize = -4096;
+
+/// A system call that is not made ([`NOT_MADE`]) if `*attention` is set, or the worker's inbox is not empty: what comes
+/// before the kernel sleeps must not be lost, so the handler moves a thread that it finds between the first look and the
+/// call past it.
 #[unsafe(naked)]
 unsafe extern "C" fn guarded(attention: *const AtomicBool, args: *const [usize; 6], number: usize) -> isize {
     naked_asm!(
@@ -112,9 +115,10 @@ unsafe extern "C" fn guarded(attention: *const AtomicBool, args: *const [usize; 
         ".globl heddle_guarded_out",
         ".hidden heddle_guarded_out",
         "heddle_guarded_out:",
-        "mov rax, -4", // EINTR
+        "mov rax, {not_made}",
         "ret",
         inbox = const core::mem::offset_of!(Worker, attention),
+        not_made = const NOT_MADE,
     )
 }
 
@@ -129,6 +133,10 @@ unsafe extern "C" {
 
 /// Makes a system call that a signal for `t` interrupts, even one that comes just before the kernel sleeps, and any signal
 /// that the kernel gives to this worker, whoever it is for: nobody else would route it.
+///
+/// One that comes before the call is made is told apart ([`NOT_MADE`]): to the program it came before the call, so that its
+/// handler runs and the call is made then. If that were EINTR, calls that never wait, as opening a file, would fail as no
+/// program expects.
 ///
 /// # Safety
 /// The current thread, on a worker; the program's call.
