@@ -233,6 +233,16 @@ fn forks_by_kernel_threads_give_ordinary_processes() {
     }
 }
 
+/// A worker that had slept was counted asleep until it had queued what it was woken for, and one that had found something by
+/// searching called a sleeper whether there was one or not: it wrote to itself for nearly every second look at the reactor.
+#[test]
+fn one_worker_calls_no_sleeper() {
+    let Some(job) = helper("pairs", &[]) else { return };
+    let outcome = job.heddle_option("--stats").run(Mode::Heddle(1));
+    outcome.assert_ended();
+    assert!(outcome.status.success() && outcome.err().contains("notifications 0\n"), "{}", outcome.report());
+}
+
 #[test]
 fn statistics_are_printed() {
     let Some(job) = helper("kernel_threads", &["100"]) else { return };

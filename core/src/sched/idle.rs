@@ -245,7 +245,7 @@ impl Runtime {
                 Err(unripe) => (None, unripe),
             };
             // SAFETY: the caller's: inside the core.
-            let (n, message) = if found.is_some() { (0, false) } else { unsafe { self.poll_reactor(Some(0)) } };
+            let (n, message) = if found.is_some() { (0, false) } else { unsafe { self.poll_reactor(Some(0), || ()) } };
             if message {
                 // We are the searcher that was called for.
                 s.marks.message_while_searching();
@@ -341,11 +341,13 @@ impl Runtime {
             // handler itself, which wakes us if there is something to do.
             core::sync::atomic::compiler_fence(Ordering::SeqCst); // SeqCst: for signals on this kernel thread. pairs: worker.asleep
             let timeout = if (*w).attention.load(Ordering::Relaxed) != 0 { Some(0) } else { timeout };
-            self.poll_reactor(timeout)
+            // Awake before what it hears of is queued: else it would call a sleeper, itself, for the second thread.
+            self.poll_reactor(timeout, || {
+                s.deadline.store(NEVER, Ordering::Relaxed);
+                s.marks.awake();
+                self.monitor.worker_wakes();
+            })
         };
-        s.deadline.store(NEVER, Ordering::Relaxed);
-        s.marks.awake();
-        self.monitor.worker_wakes();
         // SAFETY: as above.
         unsafe { self.expire_all() };
         Ok(message)

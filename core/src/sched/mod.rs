@@ -486,11 +486,11 @@ impl Runtime {
     }
 
     /// Polls the reactor and makes threads runnable. Returns (threads, a sleeper was to be woken and the caller got
-    /// the message).
+    /// the message). `woken` is called when the wait is over, before anything is made of what it has brought.
     ///
     /// # Safety
     /// The caller is inside the core.
-    unsafe fn poll_reactor(&self, timeout: Option<u64>) -> (usize, bool) {
+    unsafe fn poll_reactor(&self, timeout: Option<u64>, woken: impl FnOnce()) -> (usize, bool) {
         let mut events = [const { core::mem::MaybeUninit::<Event>::uninit() }; BATCH];
         let n = self.reactor.poll(&mut events, timeout);
         let w = worker::worker();
@@ -498,6 +498,7 @@ impl Runtime {
             // SAFETY: our own record.
             unsafe { (*w).asleep.store(0, Ordering::Relaxed) };
         }
+        woken();
         let (mut threads, mut message) = (0, false);
         for e in &events[..n] {
             // SAFETY: the kernel wrote the first n.

@@ -233,7 +233,7 @@ unsafe fn look(seen: *mut Seen, slice: u64, event: bool) -> Look {
         }
         // A worker that is preempted for an event hears of it itself, and runs who waits for it in its turn.
         if nobody_listens && !event {
-            let (n, message) = RT.poll_reactor(Some(0));
+            let (n, message) = RT.poll_reactor(Some(0), || ());
             if message {
                 RT.sleepers.message_taken(&RT);
             }

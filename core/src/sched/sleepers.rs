@@ -97,9 +97,10 @@ impl Marks {
         if !(found && last) {
             return false;
         }
-        // SeqCst: a pusher that read our mark pushed before this fence, so `more` sees it. pairs: sleep.fence
+        // SeqCst: a pusher that read our mark pushed before this fence, so `more` sees it; and so does, at its own last look, a
+        // worker that is not counted asleep yet. pairs: sleep.fence
         fence(Ordering::SeqCst);
-        more()
+        self.must_call() && more()
     }
 
     /// The message reached a worker that does not sleep: gives the mark back. `true`: the caller must call a sleeper.
@@ -108,7 +109,7 @@ impl Marks {
         // SeqCst: as in `stop_searching`. pairs: sleep.searching
         self.searching.fetch_sub(1, Ordering::SeqCst);
         fence(Ordering::SeqCst); // SeqCst: as in `stop_searching`. pairs: sleep.fence
-        more() && self.must_call()
+        self.must_call() && more()
     }
 
     /// Counts the caller asleep unless `more` finds work. Returns whether it counts; then [`awake`](Marks::awake) follows.

@@ -249,7 +249,7 @@ unsafe fn pick_injected(p: &Processor) -> Option<*mut Thread> {
 /// Makes those runnable whose descriptors are ready, in passing.
 unsafe fn look_at_reactor() {
     // SAFETY: the caller's: inside the core.
-    let (_, message) = unsafe { RT.poll_reactor(Some(0)) };
+    let (_, message) = unsafe { RT.poll_reactor(Some(0), || ()) };
     if message {
         RT.sleepers.message_taken(&RT);
     }
