@@ -69,6 +69,7 @@ programs! {
         once { workers: &[2, 1] },
         other_waits { workers: &[2, 1] },
         passed_on { workers: &[2, 1] },
+        phases { workers: &[2, 1, 4] },
         pipes { workers: &[2, 1] },
         poll_select { workers: &[2, 1] },
         protection_keys { workers: &[2, 1] },

@@ -14,6 +14,7 @@ mod exit;
 mod fresh;
 mod hand_off;
 mod join;
+mod limit;
 mod lock;
 mod monitor;
 mod park;
@@ -24,6 +25,9 @@ mod wait_table;
 #[allow(dead_code)] // each model uses a part
 #[path = "../sched/holder.rs"]
 mod holder;
+#[allow(dead_code)] // as above
+#[path = "../sched/limit.rs"]
+mod naps;
 #[allow(dead_code)] // as above
 #[path = "../sched/sleepers.rs"]
 mod sleepers;
@@ -53,6 +57,12 @@ impl Futex {
     fn wake(&self) {
         let _bucket = self.bucket.lock().unwrap();
         self.queue.notify_one();
+    }
+
+    /// FUTEX_WAKE of all.
+    fn wake_all(&self) {
+        let _bucket = self.bucket.lock().unwrap();
+        self.queue.notify_all();
     }
 }
 

@@ -23,7 +23,7 @@ const fn clock_of(tid: i32) -> i32 {
 }
 
 /// The CPU time of a worker in nanoseconds; 0 if it has no id yet.
-fn clock(w: &Worker) -> u64 {
+pub(super) fn clock(w: &Worker) -> u64 {
     let tid = w.tid.load(Ordering::Relaxed);
     let id = if core::ptr::eq(w, worker()) { l::CLOCK_THREAD_CPUTIME_ID as i32 } else { clock_of(tid) };
     let mut ts = l::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -4,7 +4,8 @@ use super::sleepers::Marks;
 use super::{Processor, Runtime, Why};
 use crate::arch::ticks;
 use crate::clock::{self, NEVER};
-use crate::prim::{AtomicU64, Ordering};
+use crate::prim::{AtomicU32, AtomicU64, Ordering};
+use crate::sys::linux as l;
 use core::sync::atomic::AtomicBool;
 
 /// Most turns of polling before sleep; one turn is one look at the reactor, about a microsecond.
@@ -221,6 +222,10 @@ impl Runtime {
     /// On the scheduler's stack of a worker that holds `p`.
     pub(super) unsafe fn idle(&self, p: &Processor) -> Option<*mut crate::thread::Thread> {
         let s = &self.sleepers;
+        // SAFETY: the caller's.
+        if self.limit.nap(|word, wanted| unsafe { nap(p, word, wanted) }) {
+            return None;
+        }
         // One searcher at a time is enough on small machines, a few on big ones.
         let limit = (self.processors().len() as u32 / 4).max(1);
         if s.marks.start_searching(limit) {
@@ -341,8 +346,10 @@ impl Runtime {
             // handler itself, which wakes us if there is something to do.
             core::sync::atomic::compiler_fence(Ordering::SeqCst); // SeqCst: for signals on this kernel thread. pairs: worker.asleep
             let timeout = if (*w).attention.load(Ordering::Relaxed) != 0 { Some(0) } else { timeout };
+            let before = ticks();
             // Awake before what it hears of is queued: else it would call a sleeper, itself, for the second thread.
             self.poll_reactor(timeout, || {
+                slept_since(p, before);
                 s.deadline.store(NEVER, Ordering::Relaxed);
                 s.marks.awake();
                 self.monitor.worker_wakes();
@@ -352,6 +359,33 @@ impl Runtime {
         unsafe { self.expire_all() };
         Ok(message)
     }
+}
+
+/// Adds the time since `before` to what the workers of `p` have slept.
+fn slept_since(p: &Processor, before: u64) {
+    p.slept.store(p.slept.load(Ordering::Relaxed) + ticks().wrapping_sub(before), Ordering::Relaxed);
+}
+
+/// Sleeps while the word is `wanted`, or until a signal.
+///
+/// # Safety
+/// On the scheduler's stack of a worker that holds `p`, whose queues are empty.
+unsafe fn nap(p: &Processor, word: &AtomicU32, wanted: u32) {
+    let w = super::worker();
+    let before = ticks();
+    p.naps.store(true, Ordering::Relaxed);
+    // SAFETY: our own record; the word is never unmapped.
+    unsafe {
+        (*w).asleep.store(1, Ordering::Relaxed);
+        // As in `sleep_once`: what came before is found by the look, what comes after is routed by the handler.
+        core::sync::atomic::compiler_fence(Ordering::SeqCst); // SeqCst: for signals on this kernel thread. pairs: worker.asleep
+        if (*w).attention.load(Ordering::Relaxed) == 0 {
+            sys!(l::__NR_futex, word.as_ptr(), l::FUTEX_WAIT | l::FUTEX_PRIVATE_FLAG, wanted, 0, 0, 0);
+        }
+        (*w).asleep.store(0, Ordering::Relaxed);
+    }
+    p.naps.store(false, Ordering::Relaxed);
+    slept_since(p, before);
 }
 
 #[cfg(all(test, not(loom)))]

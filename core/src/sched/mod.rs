@@ -11,6 +11,7 @@ mod holder;
 mod idle;
 mod inject;
 mod lately;
+mod limit;
 mod monitor;
 mod sleepers;
 mod worker;
@@ -29,6 +30,7 @@ pub use worker::{
 };
 
 pub use lately::Lately;
+use limit::Limit;
 
 use crate::arch::{Context, ticks};
 use crate::clock;
@@ -88,6 +90,10 @@ pub struct Processor {
     /// `taken` of `fresh` at the last look, and `arch::ticks` of the first look that found it so (see `worker::overdue`).
     oldest_fresh: AtomicU32,
     oldest_since: AtomicU64,
+    /// How long its workers have slept and napped, in ticks.
+    slept: AtomicU64,
+    /// Its worker naps (see `limit`).
+    naps: AtomicBool,
     /// Its number.
     pub index: u32,
     /// What happened here.
@@ -177,6 +183,8 @@ pub struct Runtime {
     prepared: AtomicU32,
     /// Who sleeps and who searches.
     pub sleepers: Sleepers,
+    /// How many workers nap.
+    limit: Limit,
     /// The watchdog.
     pub monitor: Monitor,
     /// What a switch has to do besides: `account::CHARGE`, `account::TELL`, `account::KEYS`.
@@ -219,6 +227,7 @@ pub static RT: Runtime = Runtime {
     wanted: AtomicU32::new(0),
     prepared: AtomicU32::new(0),
     sleepers: Sleepers::new(),
+    limit: Limit::new(),
     monitor: Monitor::new(),
     watched: AtomicU8::new(0),
     watcher: AtomicPtr::new(core::ptr::null_mut()),
@@ -341,6 +350,8 @@ impl Runtime {
                     watched_since: AtomicU64::new(0),
                     oldest_fresh: AtomicU32::new(0),
                     oldest_since: AtomicU64::new(0),
+                    slept: AtomicU64::new(0),
+                    naps: AtomicBool::new(false),
                     index: i,
                     counters: Counters::default(),
                 })
@@ -392,6 +403,7 @@ impl Runtime {
                 p.resting.len.store(0, Ordering::Relaxed);
             }
             self.sleepers.reset();
+            self.limit.reset();
             self.monitor.reset();
             self.errands.reset();
             self.wanted.store(0, Ordering::Relaxed);

@@ -4,8 +4,10 @@
 //! others wait, fires deadlines and polls the reactor when all workers are busy, and wakes a sleeper for work that a
 //! guess left lying. While every worker sleeps it sleeps too, without a timeout.
 
+use super::limit::{Climber, Sample};
 use super::sleepers::Doze;
-use super::{MAX_PROCESSORS, RT, worker};
+use super::{MAX_PROCESSORS, RT, account, worker};
+use crate::arch::ticks;
 use crate::clock;
 use crate::mem;
 use crate::sys::linux as l;
@@ -29,6 +31,8 @@ const WOKEN_SHARE: u64 = 4;
 /// of them, and that one may spin as well. Threads that compute keep whole ones: with shorter slices for all of them
 /// `xz -T8`, whose threads find the caches cold at each turn, took a third longer.
 const SPINNER_SHARE: u64 = 4;
+/// More threads than that in a queue of a worker are more than it should have to run alone.
+const MANY: usize = 2 * crate::reactor::BATCH;
 /// Looks that find all workers asleep before the monitor sleeps itself.
 const QUIET: u32 = 20;
 
@@ -147,6 +151,7 @@ unsafe extern "C" fn monitor_start(seen: *mut u8) -> ! {
     let mut pause = PAUSE_MIN;
     let mut quiet = 0;
     let mut all_compute = false;
+    let (mut climber, started) = (Climber::new(), (clock::now(), ticks()));
     loop {
         // While threads that compute have all processors nobody else hears of an event until a slice ends.
         let event = if all_compute { RT.reactor.await_event(pause) } else { sleep(pause) };
@@ -157,12 +162,16 @@ unsafe extern "C" fn monitor_start(seen: *mut u8) -> ! {
         }
         let keeps = crate::stack::trim(clock::now());
         let n = RT.processors().len();
-        if RT.sleepers.sleeping() as usize == n {
+        if (RT.sleepers.sleeping() + RT.limit.napping()) as usize == n {
             all_compute = false;
             pause = PAUSE_MAX;
             // Idle stacks still hold memory: stay until they have given it back.
             quiet = if keeps { 0 } else { quiet + 1 };
-            if quiet >= QUIET {
+            if quiet >= QUIET && RT.limit.napping() != 0 {
+                // They go to sleep with the others, and nobody dozes until they have.
+                climber.idle();
+                RT.limit.set(0, wake_nappers);
+            } else if quiet >= QUIET {
                 // SAFETY: the word is ours.
                 m.doze.doze(
                     || RT.sleepers.sleeping() as usize == n && !RT.errands.wait_for(&m.errand),
@@ -180,6 +189,9 @@ unsafe extern "C" fn monitor_start(seen: *mut u8) -> ! {
         let seen = unsafe { look(seen, m.slice.load(Ordering::Relaxed), event) };
         pause = if seen.found { PAUSE_MIN } else { (pause * 2).min(PAUSE_MAX).min(seen.due.max(PAUSE_MIN)) };
         all_compute = seen.all_compute;
+        if n > 1 {
+            RT.limit.set(climber.look(&sample(&climber, started, seen.trouble)), wake_nappers);
+        }
         // While all workers are busy the monitor keeps the deadlines.
         if RT.sleepers.sleeping() == 0 {
             let next = RT.next_deadline();
@@ -195,6 +207,34 @@ fn spins(p: &super::Processor) -> bool {
     let w = p.worker.load(Ordering::Relaxed);
     // SAFETY: worker records and control blocks are never unmapped; a stale one only makes a slice shorter or longer.
     unsafe { w.as_ref().and_then(|w| (&raw const w.current).read_volatile().as_ref()).is_some_and(|t| t.spins()) }
+}
+
+fn wake_nappers(word: &AtomicU32) {
+    // SAFETY: the word is never unmapped.
+    unsafe { sys!(l::__NR_futex, word.as_ptr(), l::FUTEX_WAKE | l::FUTEX_PRIVATE_FLAG, i32::MAX, 0, 0, 0) };
+}
+
+/// What `climber` wants to know; `started`: a time and the ticks of then.
+fn sample(climber: &Climber, started: (u64, u64), trouble: bool) -> Sample {
+    let sum = RT.counters();
+    let mut s = Sample {
+        now: clock::now(),
+        woken: sum.reactor_wakes,
+        switches: sum.switches,
+        accounted: 0,
+        workers: RT.processors().len() as u32,
+        trouble,
+    };
+    if climber.measures() {
+        let (ns, all) = (s.now - started.0, ticks().wrapping_sub(started.1).max(1));
+        for p in RT.processors() {
+            // SAFETY: worker records are never unmapped.
+            let ran = unsafe { p.worker.load(Ordering::Relaxed).as_ref() }.map_or(0, account::clock);
+            let slept = u128::from(p.slept.load(Ordering::Relaxed)) * u128::from(ns) / u128::from(all);
+            s.accounted += ran + slept as u64;
+        }
+    }
+    s
 }
 
 /// Sleeps for so many nanoseconds.
@@ -213,6 +253,9 @@ struct Look {
     due: u64,
     /// On all processors a thread runs that has been running since the last look.
     all_compute: bool,
+    /// A thread runs that has been running since the last look, or many wait, or some that no worker has in its queue:
+    /// whoever naps is needed.
+    trouble: bool,
 }
 
 /// One look at everything. `event`: there is one that nobody but the monitor has heard of.
@@ -222,10 +265,12 @@ unsafe fn look(seen: *mut Seen, slice: u64, event: bool) -> Look {
     let now = clock::now();
     let (mut found, mut due) = (false, u64::MAX);
     let mut all_compute = true;
+    let mut trouble = RT.injected() != 0;
     let hooks = RT.hooks();
     // SAFETY: the monitor is inside the core and has no processor: what it makes runnable is injected.
     unsafe {
-        let nobody_listens = RT.sleepers.sleeping() == 0;
+        // Who runs while another naps comes to the reactor soon, or there is trouble.
+        let nobody_listens = RT.sleepers.sleeping() == 0 && RT.limit.napping() == 0;
         for p in RT.processors() {
             if p.timers.next().saturating_add(LATE) <= now {
                 late |= RT.expire(p, now) > 0;
@@ -246,6 +291,9 @@ unsafe fn look(seen: *mut Seen, slice: u64, event: bool) -> Look {
             }
         }
         for p in RT.processors() {
+            if p.naps.load(Ordering::Relaxed) {
+                continue;
+            }
             let s = &mut *seen.add(p.index as usize);
             let tick = p.tick.load(Ordering::Relaxed);
             let changed = s.tick != tick;
@@ -253,6 +301,7 @@ unsafe fn look(seen: *mut Seen, slice: u64, event: bool) -> Look {
                 *s = Seen { tick, since: now, urgent: late };
             }
             all_compute &= !changed && !p.holder.is_in_kernel();
+            trouble |= !changed && RT.sleepers.sleeping() == 0 || p.queue.len() + p.fresh.len() > MANY;
             s.urgent |= late;
             let injected = RT.injection.len();
             let waiting = p.has_work() || injected != 0 || event;
@@ -294,5 +343,5 @@ unsafe fn look(seen: *mut Seen, slice: u64, event: bool) -> Look {
             }
         }
     }
-    Look { found, due, all_compute: all_compute && RT.sleepers.sleeping() == 0 }
+    Look { found, due, all_compute: all_compute && RT.sleepers.sleeping() == 0, trouble }
 }
