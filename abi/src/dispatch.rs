@@ -250,6 +250,9 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                     Some(a) if a.is_thread() => fail(e::EINVAL),
                     Some(a) => {
                         let shares = |flag: u32| a.flags & u64::from(flag) != 0;
+                        if shares(l::CLONE_VFORK) {
+                            signal::kernel::pass_receiving(worker());
+                        }
                         process::before_raw(shares(l::CLONE_VM), !shares(l::CLONE_SIGHAND));
                         return Post;
                     }
@@ -261,6 +264,7 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                 return Post;
             }
             l::__NR_vfork => {
+                signal::kernel::pass_receiving(worker());
                 process::before_raw(true, true);
                 return Post;
             }

@@ -166,7 +166,8 @@ pub unsafe extern "C" fn after_raw(frame: &mut Frame) {
         if forked {
             end_fork();
         }
-        let open = signal::kernel::base_mask();
+        (*w).held.store(0, Ordering::Relaxed);
+        let open = signal::kernel::worker_mask(&*w);
         sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &open as *const _, 0, 8);
         // The frame's continuation is complete (it points past the call); handlers want the site's own.
         frame.continuation -= sites::DONE as u64;

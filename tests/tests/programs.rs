@@ -85,6 +85,7 @@ programs! {
         signals_eintr { workers: &[2, 1] },
         signals_elsewhere { workers: &[2, 1] },
         signals_fault { workers: &[2, 1] },
+        signals_fifo { workers: &[2, 1, 4] },
         signals_flood { workers: &[2, 1, 4] },
         signals_ignored { workers: &[2, 1, 4] },
         signals_into_calls { workers: &[2, 1] },

@@ -203,9 +203,107 @@ static KEPT: AtomicU64 = AtomicU64::new(0);
 /// Signals that they block while a thread is in `execve`, for the new program.
 static KEPT_FOR_EXEC: AtomicU64 = AtomicU64::new(0);
 
-/// The kernel-level mask of workers.
-pub fn base_mask() -> u64 {
+/// What all workers block in the kernel.
+fn base_mask() -> u64 {
     KEPT.load(Ordering::Relaxed) | KEPT_FOR_EXEC.load(Ordering::Relaxed)
+}
+
+/// The kernel-level mask of worker `w`.
+pub fn worker_mask(w: &Worker) -> u64 {
+    if receives(w) { base_mask() } else { base_mask() | QUEUED }
+}
+
+/// Signals of which the kernel queues several of one number, in order; less those that glibc and we use.
+const QUEUED: u64 = ALL << 33;
+
+/// The kernel thread that takes queued signals: the receiver.
+///
+/// # Protocol
+/// The kernel gives the instances of a number in the order in which they were sent, but to whichever kernel thread asks, and
+/// says nothing of their order in what it gives. So one worker takes them, and all others block them:
+/// * The receiver is the kernel thread that has started the runtime, mostly the process's first, which the kernel prefers
+///   anyway. Nothing changes for a signal that comes alone.
+/// * It hands them to threads in the order in which it took them: what is in its inbox comes before what a handler finds
+///   later (`on_signal`), and before what [`collect`] asks for (`block_with_empty_inbox`).
+/// * Before it waits in the kernel with all signals blocked, for the child of a `vfork`, it makes another worker the
+///   receiver (`pass_receiving`): first it blocks them itself and hands out what it has taken, so it has none under way when
+///   the other one opens its mask. If that is entering a `vfork` too just then, the signals wait for its return.
+/// * A worker in [`collect`] that is not the receiver does not ask for queued signals: while the kernel has some, it waits
+///   for the receiver.
+///
+/// While a thread tries `execve`, its worker has the thread's own mask, so it may take some as well.
+///
+/// # Rejected
+/// * *Numbering what was taken*: the number would be given in the handler, after the kernel's choice; two workers may be
+///   there in either order.
+/// * *All workers block them, and who has a lock asks with `rt_sigtimedwait`*: nobody is told that there are some but through
+///   a `signalfd`, one more descriptor that does not belong to the program, and through workers that poll: while all of them
+///   compute or wait in the kernel none does.
+/// * *A kernel thread that does nothing else*: each signal costs a switch more, and [`collect`] has to wait for it as it
+///   does for the receiver.
+static RECEIVER: AtomicI32 = AtomicI32::new(0);
+
+/// Whether `w` is the receiver.
+fn receives(w: &Worker) -> bool {
+    // Acquire: what the last receiver took is pending. pairs: signal.receiver
+    w.tid.load(Ordering::Relaxed) == RECEIVER.load(Ordering::Acquire)
+}
+
+/// The caller's kernel thread, which starts the runtime, becomes the receiver.
+pub fn receive_here() {
+    // SAFETY: touches no memory.
+    RECEIVER.store(unsafe { heddle_core::sys!(l::__NR_gettid) } as i32, Ordering::Relaxed);
+}
+
+/// The caller's worker, which is about to wait with all signals blocked, hands receiving on if it is the receiver and there is
+/// another worker.
+///
+/// # Safety
+/// Inside the core, no locks held. Its mask, and `held`, are for the caller to put right afterwards (`process::after_raw`).
+pub unsafe fn pass_receiving(w: *mut Worker) {
+    // SAFETY: our own record.
+    unsafe {
+        (*w).held.store(1, Ordering::Relaxed);
+        if !receives(&*w) {
+            return;
+        }
+        let before = block_with_empty_inbox(w, QUEUED);
+        let mut next: *const Worker = core::ptr::null();
+        heddle_core::sched::RT.for_each_worker(&mut |other| {
+            if !core::ptr::eq(other, w)
+                && other.held.load(Ordering::Relaxed) == 0
+                && other.tid.load(Ordering::Relaxed) != 0
+            {
+                next = other;
+            }
+        });
+        match next.as_ref() {
+            Some(next) => {
+                // Release: what we took is pending. pairs: signal.receiver
+                RECEIVER.store(next.tid.load(Ordering::Relaxed), Ordering::Release);
+                kick(next);
+            }
+            None => _ = heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &before as *const _, 0, 8),
+        }
+    }
+}
+
+/// Blocks `set` on the caller's kernel thread at a moment when its inbox is empty; returns the mask before.
+unsafe fn block_with_empty_inbox(w: *mut Worker, set: u64) -> u64 {
+    let mut before = 0u64;
+    // SAFETY: our own record, inside the core; the inbox is this kernel thread's.
+    unsafe {
+        loop {
+            if (*w).attention.load(Ordering::Relaxed) != 0 {
+                empty_inbox(w);
+            }
+            heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_BLOCK, &set as *const _, &mut before as *mut _, 8);
+            if (&raw const (*inbox(w)).len).read_volatile() == 0 {
+                return before;
+            }
+            heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &before as *const _, 0, 8);
+        }
+    }
 }
 
 /// Signals that the kernel keeps for a `signalfd`.
@@ -233,9 +331,11 @@ pub unsafe fn keep_for_exec(mask: u64) -> u64 {
     // Kernel threads take the new mask when they return from the handler of the kick, in which they do the errand.
     let own = || {
         KEPT_FOR_EXEC.store(mask, Ordering::Relaxed);
-        let open = base_mask();
         // SAFETY: this worker's own mask. The others' call does nothing.
-        unsafe { heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &open as *const _, 0, 8) };
+        unsafe {
+            let open = worker_mask(&*worker());
+            heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &open as *const _, 0, 8)
+        };
         ((), Some([l::__NR_getpid as usize, 0, 0, 0, 0, 0, 0]))
     };
     if mask != 0 {
@@ -307,9 +407,11 @@ pub fn keep_nothing() {
 
 /// Makes all workers take the base mask over: their kicked handlers return with it.
 fn spread_mask() {
-    let mask = base_mask();
     // SAFETY: this worker's own mask; inside the core.
-    unsafe { heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &mask as *const _, 0, 8) };
+    unsafe {
+        let mask = worker_mask(&*worker());
+        heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &mask as *const _, 0, 8);
+    }
     heddle_core::sched::RT.for_each_worker(&mut |w| kick(w));
 }
 
@@ -319,7 +421,7 @@ fn spread_mask() {
 /// On the worker's kernel thread, signals blocked, its record in GS base.
 pub unsafe fn worker_started(w: &mut Worker) {
     let stack = super::context::Stack { base: w.signal_stack, flags: 0, size: SIGNAL_STACK };
-    let open = base_mask();
+    let open = worker_mask(w);
     // SAFETY: the stack is the worker's own.
     unsafe {
         heddle_core::sys!(l::__NR_sigaltstack, &stack as *const _, 0);
@@ -366,7 +468,7 @@ unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UC
             fence(Ordering::SeqCst);
             heddle_core::sched::RT.errands.attend(&(*w).errand);
             crate::scheduling::kicked(w);
-            (*context).mask = base_mask();
+            (*context).mask = worker_mask(&*w);
         }
         let t = (*w).current;
         let in_core = (*w).in_core.load(Ordering::Relaxed) != 0;
@@ -381,7 +483,7 @@ unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UC
             if !kick {
                 // Without its processor, so that what becomes runnable is injected, and somebody woken for it.
                 let p = core::mem::replace(&mut (*w).processor, core::ptr::null());
-                arrive(&*info);
+                arrive_after_inbox(w, &*info);
                 (*w).processor = p;
             }
             return;
@@ -414,7 +516,7 @@ unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UC
         }
         // In the program: no lock of ours is held by this kernel thread.
         (*w).in_core.store(1, Ordering::Relaxed);
-        arrive(&*info);
+        arrive_after_inbox(w, &*info);
         (*w).in_core.store(0, Ordering::Relaxed);
         if (*t).attention.load(Ordering::Relaxed) {
             let signal = if request { remote::signal_of(&*info) } else { signal };
@@ -432,6 +534,19 @@ unsafe fn arrive(info: &SigInfo) {
     unsafe { route(info[0] as u32, info) };
     // Release: the thread it is for has been told. pairs: signal.arriving
     ARRIVING.fetch_sub(1, Ordering::Release);
+}
+
+/// As [`arrive`], in the handler, where no lock of ours is held: what came into the core just before comes first.
+unsafe fn arrive_after_inbox(w: *mut Worker, info: &SigInfo) {
+    // SAFETY: signals are blocked, so nobody else uses the inbox.
+    unsafe {
+        let b = inbox(w);
+        for i in 0..core::mem::replace(&mut (*b).len, 0) {
+            let earlier = (*b).infos[i];
+            arrive(&earlier);
+        }
+        arrive(info);
+    }
 }
 
 /// Decides whom a signal that the kernel gave to a worker is for.
@@ -516,7 +631,7 @@ pub unsafe fn empty_inbox(w: *mut Worker) {
                 (*w).attention.store(if any { ROUTING } else { 0 }, Ordering::Relaxed);
                 if (*b).closed {
                     (*b).closed = false;
-                    before = base_mask();
+                    before = worker_mask(&*w);
                 }
             }
             heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &before as *const _, 0, 8);
@@ -543,33 +658,64 @@ pub unsafe fn empty_inbox(w: *mut Worker) {
 /// Inside the core, no locks held.
 pub unsafe fn collect() {
     const PATIENCE: u64 = 2_000_000;
+    /// For the receiver, which may have to wait for a CPU first.
+    const PATIENCE_QUEUED: u64 = 20_000_000;
     let wanted = actions::armed() & !base_mask();
     if wanted == 0 {
         return;
     }
-    let (mut info, now): (SigInfo, [u64; 2]) = ([0; 16], [0; 2]);
-    // SAFETY: writes the local; the caller's.
+    // SAFETY: the caller's.
     unsafe {
-        while heddle_core::sys!(l::__NR_rt_sigtimedwait, &wanted as *const _, info.as_mut_ptr(), now.as_ptr(), 8) > 0 {
-            route(info[0] as u32, &info);
+        let w = worker();
+        let queued = wanted & QUEUED;
+        if queued == 0 {
+            take_all(wanted);
+        } else if receives(&*w) {
+            let before = block_with_empty_inbox(w, QUEUED);
+            take_all(wanted);
+            heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &before as *const _, 0, 8);
+        } else {
+            take_all(wanted & !QUEUED);
         }
         // A worker in a call that cannot be interrupted keeps what arrived for as long as that takes: not for ever.
-        let mut end = 0;
-        // Acquire: what the handler told our thread. pairs: signal.arriving
-        while ARRIVING.load(Ordering::Acquire) != 0 {
+        let mut start = 0;
+        loop {
             let w = worker();
+            let (mut held, mut patience) = (0u64, PATIENCE);
+            if queued != 0 && !receives(&*w) {
+                heddle_core::sys!(l::__NR_rt_sigpending, &mut held as *mut _, 8);
+            }
+            if held & queued != 0 {
+                patience = PATIENCE_QUEUED;
+            // Acquire: what the handler told our thread. pairs: signal.arriving
+            } else if ARRIVING.load(Ordering::Acquire) == 0 {
+                return;
+            }
             if (*w).attention.load(Ordering::Relaxed) != 0 {
                 empty_inbox(w);
                 continue;
             }
             let now = clock::now();
-            if end == 0 {
-                end = now + PATIENCE;
+            if start == 0 {
+                start = now;
             }
-            if now >= end {
-                break;
+            if now - start >= patience {
+                return;
             }
             heddle_core::sys!(l::__NR_sched_yield);
+        }
+    }
+}
+
+/// Takes what the kernel holds of `wanted` for the process.
+unsafe fn take_all(wanted: u64) {
+    let (mut info, now): (SigInfo, [u64; 2]) = ([0; 16], [0; 2]);
+    // SAFETY: writes the local; inside the core.
+    unsafe {
+        while wanted != 0
+            && heddle_core::sys!(l::__NR_rt_sigtimedwait, &wanted as *const _, info.as_mut_ptr(), now.as_ptr(), 8) > 0
+        {
+            route(info[0] as u32, &info);
         }
     }
 }
@@ -701,11 +847,12 @@ unsafe extern "C" fn trampoline() {
 /// # Safety
 /// The current thread `t` is about to return through the frame of `context`.
 pub unsafe fn prepare_return(t: *const Thread, context: &mut UContext) -> bool {
-    let (all, open) = (ALL, base_mask());
+    let all = ALL;
     // SAFETY: our own record; blocked signals arrive after sigreturn has opened the mask.
     unsafe {
-        heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &all as *const _, 0, 8);
         let w = worker();
+        let open = worker_mask(&*w);
+        heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &all as *const _, 0, 8);
         // A kick that came before this found us in the core and is gone; what it was for is visible.
         if (*t).attention.load(Ordering::Relaxed) || (*w).attention.load(Ordering::Relaxed) != 0 {
             heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &open as *const _, 0, 8);

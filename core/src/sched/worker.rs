@@ -55,6 +55,8 @@ pub struct Worker {
     pub preempt: AtomicU8,
     /// Not 0 while asleep in the reactor: no lock is held, nothing is half done.
     pub asleep: AtomicU8,
+    /// Not 0 while its thread waits for the child of a `vfork`, with all signals blocked.
+    pub held: AtomicU8,
     /// This record, if it runs only threads whose `home` it is; else null.
     only: *mut u8,
     scheduler: Context,
