@@ -3,10 +3,10 @@
 use crate::entry::Frame;
 use crate::fd::{self, Kind, is_nonblocking, set_kind, socket_timeout};
 use crate::signal;
-use crate::wait::{NEVER, Next, abandon, after, begin, e, fail, interrupted, park};
+use crate::wait::{NEVER, Next, abandon, after, begin, e, ended_early, fail, interrupted, park};
 use heddle_core::park::Reason;
 use heddle_core::reactor::fd::{IN, Node, OUT, Wait};
-use heddle_core::sched::{RT, current};
+use heddle_core::sched::{RT, blocking, current};
 use heddle_core::sys::{self, linux as l};
 use heddle_core::thread::State;
 use linux_raw_sys::net;
@@ -53,9 +53,30 @@ unsafe fn until_ready_since(
     seen: &mut u32,
 ) -> isize {
     *seen = fd::events(fd, how.interest);
-    let r = op(fd);
     // SAFETY: the caller's.
-    if r == AGAIN && !is_nonblocking(fd) { unsafe { keep_trying(frame, fd, how, None, op, seen) } } else { r }
+    unsafe {
+        let r = attempt(frame, fd, how, false, op);
+        if r == AGAIN && !is_nonblocking(fd) { keep_trying(frame, fd, how, None, op, seen) } else { r }
+    }
+}
+
+/// Makes `op`, and makes it again when a signal ended it: one that was not for this thread, or whose handlers have SA_RESTART, or
+/// one that came before anything was waited for (`waited`: the program's call has waited already).
+unsafe fn attempt(frame: &mut Frame, fd: i32, how: &How, mut waited: bool, op: &mut dyn FnMut(i32) -> isize) -> isize {
+    loop {
+        let r = op(fd);
+        waited |= r == fail(e::EINTR);
+        if r != fail(e::EINTR) && r != signal::kernel::NOT_MADE {
+            return r;
+        }
+        // SAFETY: the caller's.
+        unsafe {
+            let timed = how.timeout != 0 && socket_timeout(fd, how.timeout).is_some();
+            if ended_early(frame, !timed) == Next::Interrupted && waited {
+                return fail(e::EINTR);
+            }
+        }
+    }
 }
 
 /// The waiting half of [`until_ready`].
@@ -106,10 +127,7 @@ unsafe fn keep_trying(
                     using = node.fd.load(core::sync::atomic::Ordering::Relaxed);
                     match reason {
                         Reason::Woken => {}
-                        Reason::Timeout => {
-                            let r = op(using);
-                            break r;
-                        }
+                        Reason::Timeout => break attempt(frame, using, how, true, op),
                         Reason::Signal => match interrupted(frame, !timed) {
                             Next::Restart => {}
                             Next::Interrupted => break fail(e::EINTR),
@@ -119,7 +137,8 @@ unsafe fn keep_trying(
             }
         }
         *seen = fd::events(using, how.interest);
-        let r = op(using);
+        // SAFETY: as above.
+        let r = unsafe { attempt(frame, using, how, true, op) };
         if r != AGAIN {
             break r;
         }
@@ -130,10 +149,11 @@ unsafe fn keep_trying(
     result
 }
 
-/// The result of a call that could have blocked: an interruption that is not this thread's means to try again.
-fn calm(r: isize) -> isize {
-    // SAFETY: the current thread.
-    if r == fail(e::EINTR) && !unsafe { signal::deliverable(current()) } { AGAIN } else { r }
+/// A call on a descriptor that was ready: it blocks the worker if somebody else is faster, until a signal comes.
+unsafe fn may_wait(number: usize, args: &[usize; 6]) -> isize {
+    let t = current();
+    // SAFETY: the program's call by the current thread, inside the core.
+    unsafe { blocking(|| signal::kernel::interruptible(t, number, args)) }
 }
 
 /// A read-like or write-like call with a buffer list, on a descriptor that may wait.
@@ -194,14 +214,10 @@ unsafe fn vectored(
                 let mut op = |fd| {
                     let mut a = args;
                     a[0] = fd as usize;
-                    if fd::is_ready(fd, events) {
-                        calm(heddle_core::sched::blocking(|| sys::syscall6(original, a)))
-                    } else {
-                        AGAIN
-                    }
+                    if fd::is_ready(fd, events) { may_wait(original, &a) } else { AGAIN }
                 };
                 if is_nonblocking(fd) {
-                    return sys::syscall6(original, args);
+                    return attempt(frame, fd, how, false, &mut |_| may_wait(original, &args));
                 }
                 let r = until_ready(frame, fd, how, &mut op);
                 if r == AGAIN && fd::kind(fd) == Kind::Plain {
@@ -552,8 +568,7 @@ pub unsafe fn accept(frame: &mut Frame, number: usize, args: [usize; 6]) -> isiz
             if !fd::is_ready(fd, l::POLLIN) && !*nonblocking.get_or_insert_with(|| is_nonblocking(fd)) {
                 return AGAIN;
             }
-            // Another acceptor may be faster; then this blocks, and the processor is handed on.
-            calm(heddle_core::sched::blocking(|| sys::syscall6(number, a)))
+            may_wait(number, &a)
         })
     }
 }

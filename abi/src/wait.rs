@@ -110,6 +110,33 @@ pub unsafe fn interrupted(frame: &mut Frame, restartable: bool) -> Next {
     }
 }
 
+/// The kernel ended a call of `frame` with EINTR, or it was not made, on account of any signal that the kernel gave to this worker,
+/// which may be for another thread.
+///
+/// # Safety
+/// As [`interrupted`].
+pub unsafe fn ended_early(frame: &mut Frame, restartable: bool) -> Next {
+    // SAFETY: our own record; the current thread.
+    unsafe {
+        let w = sched::worker();
+        if (*w).attention.load(Ordering::Relaxed) != 0 {
+            signal::kernel::empty_inbox(w);
+        }
+        let t = (*w).current;
+        if signal::deliverable(t) {
+            return interrupted(frame, restartable);
+        }
+        // Nothing is due, so that the next call is made.
+        (*t).attention.store(false, Ordering::Relaxed);
+        // SeqCst: a sender adds a signal, then sets the flag; we clear the flag, then look. pairs: signal.attention
+        fence(Ordering::SeqCst);
+        if signal::deliverable(t) {
+            (*t).attention.store(true, Ordering::Relaxed);
+        }
+        Next::Restart
+    }
+}
+
 /// The deadline of a relative time.
 pub fn after(ns: u64) -> u64 {
     clock::now().saturating_add(ns)

@@ -24,6 +24,7 @@ macro_rules! programs {
 programs! {
     c C {
         accept_crowd { workers: &[2, 1, 4] },
+        accept_signals { workers: &[2, 1, 4] },
         affinity { workers: &[2, 1, 4] },
         aio,
         backtrace { workers: &[2, 1] },
