@@ -449,7 +449,7 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                 if a1 as u32 == linux_raw_sys::ioctl::FIONBIO {
                     fd::waiting_changed();
                 }
-                blocking(frame, number as usize, args(), true)
+                on_terminal(frame, number as usize, args())
             }
             l::__NR_arch_prctl if a0 == l::ARCH_SET_FS as usize => {
                 (*t).thread_pointer = a1;
@@ -629,6 +629,17 @@ pub unsafe fn blocking(frame: &mut Frame, number: usize, args: [usize; 6], resta
                     sys::syscall6(number, args)
                 }
             })
+        })
+    }
+}
+
+/// As [`blocking`], for a call that may be about the terminal of a process in the background; restartable.
+unsafe fn on_terminal(frame: &mut Frame, number: usize, args: [usize; 6]) -> isize {
+    // SAFETY: the caller's.
+    unsafe {
+        until_done(frame, true, &|| {
+            let t = sched::current();
+            sched::blocking(|| signal::kernel::on_terminal(t, || signal::kernel::interruptible(t, number, &args)))
         })
     }
 }

@@ -9,7 +9,7 @@ use heddle_core::reactor::fd::{IN, Node, OUT, Wait};
 use heddle_core::sched::{RT, blocking, current};
 use heddle_core::sys::{self, linux as l};
 use heddle_core::thread::State;
-use linux_raw_sys::net;
+use linux_raw_sys::{ioctl, net};
 
 const AGAIN: isize = fail(e::EAGAIN);
 const RWF_NOWAIT: usize = 8;
@@ -153,7 +153,16 @@ unsafe fn keep_trying(
 unsafe fn may_wait(number: usize, args: &[usize; 6]) -> isize {
     let t = current();
     // SAFETY: the program's call by the current thread, inside the core.
-    unsafe { blocking(|| signal::kernel::interruptible(t, number, args)) }
+    unsafe { blocking(|| signal::kernel::on_terminal(t, || signal::kernel::interruptible(t, number, args))) }
+}
+
+/// Whether `fd` is the terminal of a process in the background: the kernel refuses calls on it, or stops the process, at once.
+fn is_of_others(fd: i32) -> bool {
+    let mut group = 0;
+    // SAFETY: writes the local.
+    unsafe {
+        sys!(l::__NR_ioctl, fd, ioctl::TIOCGPGRP, &raw mut group) == 0 && group as isize != sys!(l::__NR_getpgid, 0)
+    }
 }
 
 /// A read-like or write-like call with a buffer list, on a descriptor that may wait.
@@ -214,7 +223,7 @@ unsafe fn vectored(
                 let mut op = |fd| {
                     let mut a = args;
                     a[0] = fd as usize;
-                    if fd::is_ready(fd, events) { may_wait(original, &a) } else { AGAIN }
+                    if fd::is_ready(fd, events) || is_of_others(fd) { may_wait(original, &a) } else { AGAIN }
                 };
                 if is_nonblocking(fd) {
                     return attempt(frame, fd, how, false, &mut |_| may_wait(original, &args));

@@ -95,6 +95,7 @@ programs! {
         signals_never { workers: &[2, 1] },
         signals_no_handler { workers: &[2, 1, 4] },
         signals_process { workers: &[2, 1] },
+        signals_kept { workers: &[2, 1, 4] },
         signals_limit { workers: &[2, 1] },
         signals_queue { workers: &[2, 1, 4] },
         sleep { workers: &[2, 1] },

@@ -41,9 +41,9 @@ const FAULTS: u64 = bit(l::SIGSEGV) | bit(l::SIGBUS);
 /// glibc's own signals, and our kick. `posix_spawn` starts programs with them ignored, and glibc's timer thread waits for
 /// the first all the same.
 pub const INTERNAL: u64 = bit(32) | bit(KICK);
-/// Ignoring these is more to the kernel than not to send them: it reaps children, and lets background processes use a
-/// terminal. So it is told that they are ignored although a thread may have blocked them.
-const MORE_THAN_QUIET: u64 = bit(l::SIGCHLD) | bit(l::SIGTTIN) | bit(l::SIGTTOU);
+/// For a process that ignores these, and a thread that blocks them, the kernel lets calls on a terminal be made in the
+/// background, or fail.
+const OF_TERMINALS: u64 = bit(l::SIGTTIN) | bit(l::SIGTTOU);
 /// Signals that cannot be caught.
 const UNCATCHABLE: u64 = bit(l::SIGKILL) | bit(l::SIGSTOP);
 
@@ -74,12 +74,17 @@ unsafe fn kernel_action(signal: u32, new: Option<&Action>) -> Result<Action, i32
 }
 
 /// Tells the kernel what it has to do about `signal` now. It keeps a signal that is ignored for a thread that blocks it (who
-/// may wait for it, or change the action); since it knows workers only, which block nothing, we do that.
+/// may wait for it, or change the action); since it knows workers only, which block nothing, we do that. What all workers
+/// block it keeps itself.
+///
+/// Ignoring some signals is more to it than not to send them. It reaps the children of who ignores SIGCHLD and sends none for
+/// them: with our handler the first goes by SA_NOCLDWAIT, and what it sends is dropped (`is_about_child`). SIGTTIN and SIGTTOU:
+/// see `for_terminal`.
 unsafe fn apply(signal: u32, action: &Action) {
     let wanted = BLOCKED.load(Ordering::Relaxed) | FAULTS;
     let armed = match action.handler {
         DEFAULT => wanted & bit(signal) != 0,
-        IGNORE => wanted & !MORE_THAN_QUIET & bit(signal) != 0,
+        IGNORE => wanted & !kernel::kept() & bit(signal) != 0,
         _ => true,
     };
     let armed = armed || INTERNAL & bit(signal) != 0;
@@ -90,7 +95,9 @@ unsafe fn apply(signal: u32, action: &Action) {
     }
     let told = if armed {
         ARMED.fetch_or(bit(signal), Ordering::Relaxed);
-        kernel::our_action(action.flags)
+        let quiet = action.handler == IGNORE && signal == l::SIGCHLD;
+        let flags = if quiet { (l::SA_NOCLDSTOP | l::SA_NOCLDWAIT) as u64 } else { 0 };
+        kernel::our_action(action.flags | flags)
     } else {
         ARMED.fetch_and(!bit(signal), Ordering::Relaxed);
         *action
@@ -99,6 +106,31 @@ unsafe fn apply(signal: u32, action: &Action) {
     unsafe {
         let _ = kernel_action(signal, Some(&told));
     }
+}
+
+/// What the kernel keeps for descriptors has changed by `signals`: it is told anew of those that are ignored.
+pub fn keeping_changed(signals: u64) {
+    let all = ACTIONS.lock();
+    for signal in 1..=64 {
+        let a = &all.0[signal as usize];
+        if signals & bit(signal) != 0 && a.handler == IGNORE {
+            // SAFETY: as in sigaction.
+            unsafe { apply(signal, a) };
+        }
+    }
+}
+
+/// Whether a signal that the kernel gave to us tells of a child of a process that ignores such news: it would have sent none.
+pub fn is_about_child(signal: u32, code: i32) -> bool {
+    const CLD_EXITED: i32 = 1;
+    const CLD_CONTINUED: i32 = 6;
+    signal == l::SIGCHLD && (CLD_EXITED..=CLD_CONTINUED).contains(&code) && get(signal).handler == IGNORE
+}
+
+/// What a worker has to block while it makes a call on a terminal for a thread with this mask: to the kernel, which looks at
+/// the kernel thread's mask and at what it knows to be ignored, it is to be as if that were the thread.
+pub fn for_terminal(mask: u64) -> u64 {
+    (mask | QUIET.load(Ordering::Relaxed)) & OF_TERMINALS
 }
 
 /// Takes over what was set before the runtime started.

@@ -82,7 +82,7 @@ pub unsafe fn sigpending(t: *mut Thread, args: [usize; 6]) -> isize {
         if args[1] > 8 {
             return fail(e::EINVAL);
         }
-        let set = pending::pending(t) & (*t).identity.sig_mask.load(Ordering::Relaxed);
+        let set = (pending::pending(t) | kernel::pending_kept()) & (*t).identity.sig_mask.load(Ordering::Relaxed);
         core::ptr::copy_nonoverlapping((&raw const set).cast::<u8>(), args[0] as *mut u8, args[1]);
     }
     0
@@ -257,8 +257,18 @@ pub unsafe fn kill(process: i32, signal: u32) -> Option<isize> {
     if process != kernel::process() || signal == 0 || signal > 64 || signal == l::SIGKILL || signal == l::SIGSTOP {
         return None;
     }
-    if signal == l::SIGCONT || kernel::is_kept(signal) || kernel::is_kept_for_exec(signal) {
+    if kernel::is_kept(signal) || kernel::is_kept_for_exec(signal) {
         return None;
+    }
+    if signal == l::SIGCONT {
+        // Before it sends it, the kernel ends stops.
+
+        // SAFETY: inside the core.
+        return Some(unsafe {
+            let r = sys!(l::__NR_kill, process, signal);
+            kernel::collect();
+            r
+        });
     }
     // SAFETY: inside the core.
     Some(sent(unsafe { pending::send_to_process(&info_of(signal, SI_USER)) }))
@@ -368,8 +378,20 @@ pub unsafe fn sigtimedwait(t: *mut Thread, args: [usize; 6]) -> isize {
                 }
                 break (found[0] & 0xffff_ffff) as isize;
             }
+            let kept = kernel::kept() & wanted;
+            if kept != 0 {
+                let no_time = [0u64; 2];
+                let r = sys!(l::__NR_rt_sigtimedwait, &raw const kept, info, no_time.as_ptr(), 8);
+                if r > 0 {
+                    break r;
+                }
+            }
             if deadline != NEVER && heddle_core::clock::now() >= deadline {
                 break fail(e::EAGAIN);
+            }
+            if kept != 0 {
+                kernel::let_go(kept); // who waits is to be woken
+                continue;
             }
             let Some(ticket) = begin(t) else { break fail(e::EINTR) };
             if pending::pending(t) & wanted != 0 {

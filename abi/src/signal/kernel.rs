@@ -16,7 +16,7 @@ use super::{KICK, bit};
 use crate::report;
 use crate::wait::{e, fail};
 use core::arch::naked_asm;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering, compiler_fence};
 use heddle_core::clock;
 use heddle_core::identity::SigInfo;
 use heddle_core::prim::fence;
@@ -210,7 +210,8 @@ fn base_mask() -> u64 {
 
 /// The kernel-level mask of worker `w`.
 pub fn worker_mask(w: &Worker) -> u64 {
-    if receives(w) { base_mask() } else { base_mask() | QUEUED }
+    let own = base_mask() | w.shielded.load(Ordering::Relaxed);
+    if receives(w) { own } else { own | QUEUED }
 }
 
 /// Signals of which the kernel queues several of one number, in order; less those that glibc and we use.
@@ -224,7 +225,7 @@ const QUEUED: u64 = ALL << 33;
 /// * The receiver is the kernel thread that has started the runtime, mostly the process's first, which the kernel prefers
 ///   anyway. Nothing changes for a signal that comes alone.
 /// * It hands them to threads in the order in which it took them: what is in its inbox comes before what a handler finds
-///   later (`on_signal`), and before what [`collect`] asks for (`block_with_empty_inbox`).
+///   later (`on_signal`), and before what [`collect`] asks for (`shield_queued`).
 /// * Before it waits in the kernel with all signals blocked, for the child of a `vfork`, it makes another worker the
 ///   receiver (`pass_receiving`): first it blocks them itself and hands out what it has taken, so it has none under way when
 ///   the other one opens its mask. If that is entering a `vfork` too just then, the signals wait for its return.
@@ -267,7 +268,7 @@ pub unsafe fn pass_receiving(w: *mut Worker) {
         if !receives(&*w) {
             return;
         }
-        let before = block_with_empty_inbox(w, QUEUED);
+        shield_queued(w);
         let mut next: *const Worker = core::ptr::null();
         heddle_core::sched::RT.for_each_worker(&mut |other| {
             if !core::ptr::eq(other, w)
@@ -277,31 +278,52 @@ pub unsafe fn pass_receiving(w: *mut Worker) {
                 next = other;
             }
         });
-        match next.as_ref() {
-            Some(next) => {
-                // Release: what we took is pending. pairs: signal.receiver
-                RECEIVER.store(next.tid.load(Ordering::Relaxed), Ordering::Release);
-                kick(next);
-            }
-            None => _ = heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &before as *const _, 0, 8),
+        if let Some(next) = next.as_ref() {
+            // Release: what we took is pending. pairs: signal.receiver
+            RECEIVER.store(next.tid.load(Ordering::Relaxed), Ordering::Release);
+            kick(next);
         }
+        unshield(w);
     }
 }
 
-/// Blocks `set` on the caller's kernel thread at a moment when its inbox is empty; returns the mask before.
-unsafe fn block_with_empty_inbox(w: *mut Worker, set: u64) -> u64 {
-    let mut before = 0u64;
+/// Blocks queued signals on the caller's kernel thread at a moment when its inbox is empty.
+unsafe fn shield_queued(w: *mut Worker) {
     // SAFETY: our own record, inside the core; the inbox is this kernel thread's.
     unsafe {
         loop {
             if (*w).attention.load(Ordering::Relaxed) != 0 {
                 empty_inbox(w);
             }
-            heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_BLOCK, &set as *const _, &mut before as *mut _, 8);
+            shield(w, QUEUED);
             if (&raw const (*inbox(w)).len).read_volatile() == 0 {
-                return before;
+                return;
             }
-            heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &before as *const _, 0, 8);
+            unshield(w);
+        }
+    }
+}
+
+/// Blocks `set` on the caller's kernel thread, whose mask kicks set anew, until [`unshield`].
+unsafe fn shield(w: *mut Worker, set: u64) {
+    // SAFETY: our own record and mask.
+    unsafe {
+        (*w).shielded.store(set, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst); // SeqCst: for kicks on this kernel thread. pairs: worker.shielded
+        heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_BLOCK, &raw const set, 0, 8);
+    }
+}
+
+/// Ends that, as far as the worker's mask lets it.
+unsafe fn unshield(w: *mut Worker) {
+    // SAFETY: our own record and mask; the inbox is this kernel thread's.
+    unsafe {
+        let set = (*w).shielded.swap(0, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst); // SeqCst: as above. pairs: worker.shielded
+        // A closed inbox is to be emptied first, which opens the mask.
+        if !(&raw const (*inbox(w)).closed).read_volatile() {
+            let open = set & !worker_mask(&*w);
+            heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_UNBLOCK, &raw const open, 0, 8);
         }
     }
 }
@@ -379,14 +401,35 @@ pub unsafe fn exec_failed(t: *mut Thread, mask: u64) {
     }
 }
 
-/// A `signalfd` reads these signals, which the caller blocks: the kernel is to keep them.
+/// A `signalfd` reads these signals, which the caller blocks: from the return on the kernel keeps them.
 ///
 /// # Safety
-/// Inside the core.
+/// Inside the core on a worker, signals open.
 pub unsafe fn keep(signals: u64) {
-    if KEPT.fetch_or(signals, Ordering::Relaxed) & signals != signals {
-        spread_mask();
+    let new = signals & !KEPT.load(Ordering::Relaxed);
+    if new == 0 {
+        return;
     }
+    // As in `keep_for_exec`. What is ignored is told to the kernel when all block it: it would drop it otherwise.
+    let own = || {
+        KEPT.fetch_or(new, Ordering::Relaxed);
+        // SAFETY: this worker's own mask. The others' call does nothing.
+        unsafe { heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_BLOCK, &raw const new, 0, 8) };
+        ((), Some([l::__NR_getpid as usize, 0, 0, 0, 0, 0, 0]))
+    };
+    // SAFETY: the caller's.
+    let _ = unsafe { heddle_core::sched::RT.errands.everywhere(own, kick) };
+    actions::keeping_changed(new);
+}
+
+/// Signals that the kernel keeps and has.
+pub fn pending_kept() -> u64 {
+    let (kept, mut now) = (kept(), 0u64);
+    if kept != 0 {
+        // SAFETY: writes a local.
+        unsafe { heddle_core::sys!(l::__NR_rt_sigpending, &raw mut now, 8) };
+    }
+    now & kept
 }
 
 /// A thread unblocks some signals: they are no longer kept.
@@ -395,6 +438,7 @@ pub unsafe fn keep(signals: u64) {
 /// Inside the core.
 pub unsafe fn let_go(signals: u64) {
     KEPT.fetch_and(!signals, Ordering::Relaxed);
+    actions::keeping_changed(signals);
     spread_mask();
 }
 
@@ -413,6 +457,26 @@ fn spread_mask() {
         heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &mask as *const _, 0, 8);
     }
     heddle_core::sched::RT.for_each_worker(&mut |w| kick(w));
+}
+
+/// Makes a call of thread `t` on what may be a terminal: the kernel asks whether the caller's kernel thread blocks SIGTTIN and
+/// SIGTTOU, and a process in the background that does not is stopped.
+///
+/// # Safety
+/// The current thread, on a worker; `call` is the program's and stays on it.
+pub unsafe fn on_terminal(t: *const Thread, call: impl FnOnce() -> isize) -> isize {
+    // SAFETY: the caller's; our own record.
+    unsafe {
+        let shielded = actions::for_terminal((*t).identity.sig_mask.load(Ordering::Relaxed));
+        if shielded == 0 {
+            return call();
+        }
+        let w = worker();
+        shield(w, shielded);
+        let r = call();
+        unshield(w);
+        r
+    }
 }
 
 /// Gives a worker its signal stack and opens its mask.
@@ -561,6 +625,9 @@ unsafe fn route(signal: u32, info: &SigInfo) {
         // SIGPIPE and SIGXFSZ are for the thread whose call raised them.
         const SI_TIMER: i32 = -2;
         const SI_TKILL: i32 = -6;
+        if actions::is_about_child(signal, info[1] as u32 as i32) {
+            return;
+        }
         let _ = if !t.is_null() && matches!(signal, l::SIGPIPE | l::SIGXFSZ) {
             pending::send_to_thread((*t).identity.tid.load(Ordering::Relaxed), info)
         } else if info[1] as u32 as i32 == SI_TIMER {
@@ -671,9 +738,9 @@ pub unsafe fn collect() {
         if queued == 0 {
             take_all(wanted);
         } else if receives(&*w) {
-            let before = block_with_empty_inbox(w, QUEUED);
+            shield_queued(w);
             take_all(wanted);
-            heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &before as *const _, 0, 8);
+            unshield(w);
         } else {
             take_all(wanted & !QUEUED);
         }

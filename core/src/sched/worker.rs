@@ -57,6 +57,8 @@ pub struct Worker {
     pub asleep: AtomicU8,
     /// Not 0 while its thread waits for the child of a `vfork`, with all signals blocked.
     pub held: AtomicU8,
+    /// Signals that it blocks for the call that it makes.
+    pub shielded: AtomicU64,
     /// This record, if it runs only threads whose `home` it is; else null.
     only: *mut u8,
     scheduler: Context,
