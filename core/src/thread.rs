@@ -89,6 +89,11 @@ pub struct Thread {
     /// Where on its stack the innermost of its signal handlers was called; 0: none runs. (Left as it is by a handler that jumps
     /// out: then it is where the stack was at some time.)
     pub handler_at: usize,
+    /// A handler runs on the thread's own stack while what called it is on the alternate one, above this address; valid while
+    /// the stack pointer is below `alt_taken_for`. 0: none.
+    pub alt_taken: usize,
+    /// Where that handler's frame ends.
+    pub alt_taken_for: usize,
     /// The worker that ran it last (or runs it).
     pub worker: AtomicPtr<u8>,
     /// Set by a sender of a signal, cleared by the thread when it has looked.
@@ -263,6 +268,8 @@ impl Table {
             (*thread).extended = false;
             (*thread).recover = 0;
             (*thread).handler_at = 0;
+            (*thread).alt_taken = 0;
+            (*thread).alt_taken_for = 0;
             (*thread).worker.store(core::ptr::null_mut(), Ordering::Relaxed);
             (*thread).attention.store(false, Ordering::Relaxed);
             (*thread).cpu_time.store(0, Ordering::Relaxed);

@@ -92,6 +92,7 @@ programs! {
         signals_into_calls { workers: &[2, 1] },
         signals_order { workers: &[2, 1, 4] },
         signals_other_process { workers: &[2, 1, 4] },
+        signals_nested { workers: &[2, 1, 4] },
         signals_never { workers: &[2, 1] },
         signals_no_handler { workers: &[2, 1, 4] },
         signals_process { workers: &[2, 1] },

@@ -51,7 +51,8 @@ pub unsafe fn leave_core(frame: &mut Frame) {
 }
 
 /// Delivers all signals that are due to the current thread, which is inside the system call of `frame`. `None`: no handler ran;
-/// else whether every one that did has SA_RESTART.
+/// else whether the first one has SA_RESTART: as in the kernel, the others interrupt that one, or come after it, when the call has
+/// been decided about.
 ///
 /// # Safety
 /// Inside the core, linked nowhere, no wait open, no lock held.
@@ -68,7 +69,7 @@ pub unsafe fn deliver(frame: &mut Frame) -> Option<bool> {
             let end = context.regs.rip;
             run(t, &info, &action, &mut context);
             context.back_to(frame, end);
-            restart = Some(restart.unwrap_or(true) && action.flags & l::SA_RESTART as u64 != 0);
+            restart = restart.or(Some(action.flags & l::SA_RESTART as u64 != 0));
         }
     }
     restart
@@ -76,6 +77,25 @@ pub unsafe fn deliver(frame: &mut Frame) -> Option<bool> {
 
 #[repr(C, align(16))]
 struct FloatArea([u8; 512]);
+
+/// The end of the part of `t`'s alternate stack that is free for frames, if the stack pointer that a signal finds is
+/// `interrupted`.
+///
+/// # Safety
+/// `t` is the current thread.
+pub(super) unsafe fn alternate_top(t: *mut Thread, interrupted: usize) -> usize {
+    // SAFETY: the caller's.
+    unsafe {
+        let alt = (*t).identity.alt_stack;
+        let inside = |at: usize| (alt.base..alt.base + alt.size).contains(&at);
+        // In a handler on the alternate stack, or on the thread's own in or below the one that it is taken for.
+        if inside((*t).alt_taken) && (inside(interrupted) || interrupted < (*t).alt_taken_for) {
+            return (*t).alt_taken;
+        }
+        (*t).alt_taken = 0; // the handler has jumped out
+        alt.base + alt.size
+    }
+}
 
 /// An address on the present stack.
 #[inline(always)]
@@ -149,6 +169,9 @@ unsafe fn next(t: *mut Thread) -> Option<(SigInfo, actions::Action)> {
     }
 }
 
+/// What a frame of [`run`] has below it when it calls a handler on another stack, at most.
+const BELOW: usize = 512;
+
 /// Runs one handler and restores the mask it found. Sparing with stack: handlers nest on stacks of 16 KiB.
 ///
 /// # Safety
@@ -162,11 +185,18 @@ unsafe fn run(t: *mut Thread, info: &SigInfo, action: &actions::Action, context:
         let in_alt = |at: usize| alt.size != 0 && (alt.base..alt.base + alt.size).contains(&at);
         let interrupted = context.regs.rsp as usize;
         let (on_alt, frame_on_alt) = (in_alt(interrupted), in_alt(stack_pointer()));
-        let use_alt = action.flags & l::SA_ONSTACK as u64 != 0 && alt.size != 0 && !on_alt;
+        let free = alternate_top(t, interrupted);
+        let has_room = free == alt.base + alt.size || free - alt.base >= l::MINSIGSTKSZ as usize;
+        let use_alt = action.flags & l::SA_ONSTACK as u64 != 0 && alt.size != 0 && !on_alt && has_room;
+        let taken = ((*t).alt_taken, (*t).alt_taken_for);
         // The frame of an interrupted thread may be on the other stack than the handler is to run on.
         let top = match (use_alt, frame_on_alt) {
-            (true, false) => alt.base + alt.size,
-            (false, true) if !on_alt => interrupted - crate::entry::RED_ZONE,
+            (true, false) => free,
+            (false, true) if !on_alt => {
+                let top = interrupted - crate::entry::RED_ZONE;
+                ((*t).alt_taken, (*t).alt_taken_for) = (stack_pointer() - BELOW, top);
+                top
+            }
             _ => 0,
         };
         if use_alt && alt.flags & AUTODISARM != 0 {
@@ -186,15 +216,16 @@ unsafe fn run(t: *mut Thread, info: &SigInfo, action: &actions::Action, context:
         let handler_at = core::mem::replace(&mut (*t).handler_at, stack_pointer());
         let in_setxid = core::mem::replace(&mut (*t).identity.in_setxid, signal == super::KICK);
         let floats = context.regs.floats;
-        if (*t).extended {
+        let extended = core::mem::replace(&mut (*t).extended, false); // a handler begins without
+        if extended {
             keeping_extended(context, info, action.handler, top);
-            (*t).extended = true;
         } else {
             outside_core(context, info, action.handler, top);
-            (*t).extended = false;
         }
+        (*t).extended = extended;
         (*t).recover = recover;
         (*t).handler_at = handler_at;
+        ((*t).alt_taken, (*t).alt_taken_for) = taken;
         (*t).identity.in_setxid = in_setxid;
         context.regs.floats = floats;
         set_mask(t, context.mask);
@@ -244,15 +275,81 @@ unsafe fn keeping_extended(context: &mut UContext, info: &SigInfo, handler: usiz
 unsafe fn outside_core(context: &mut UContext, info: &SigInfo, handler: usize, top: usize) {
     // SAFETY: the caller's; another worker, perhaps, after the call.
     unsafe {
-        (*worker()).in_core.store(0, Ordering::Relaxed);
         call(context, info, handler, top);
         (*worker()).in_core.store(1, Ordering::Relaxed);
     }
 }
 
+/// With what a handler is entered: its address and arguments.
+#[repr(C)]
+struct Start {
+    handler: u64,
+    signal: u64,
+    info: u64,
+    context: u64,
+}
+
+/// The handler of `frame` is about to begin: signals that are due under its mask interrupt it before its first instruction. So
+/// the kernel does: it makes a frame for one pending signal after the other, the lowest number first, each under the mask of the
+/// one before, and returns to the program when none is left; the handler that it was done with last runs first. Then
+/// leaves the core.
+///
+/// # Safety
+/// Called by [`call`], inside the core, with its frame, on the same stack.
+unsafe extern "C" fn enter(frame: *mut SignalFrame, handler: usize, start: *mut Start) {
+    // SAFETY: the caller's; `start` is in its frame. The current thread.
+    unsafe {
+        *start = Start {
+            handler: handler as u64,
+            signal: (*frame).info[0] & 0xffff_ffff,
+            info: (&raw const (*frame).info) as u64,
+            context: (&raw const (*frame).context) as u64,
+        };
+        loop {
+            let w = sched::this_worker();
+            let t = (*w).current;
+            (*w).in_core.store(0, Ordering::Relaxed);
+            compiler_fence(Ordering::SeqCst); // SeqCst: as in `leave_core`. pairs: worker.in_core
+            if (*w).attention.load(Ordering::Relaxed) == 0 && !(*t).attention.load(Ordering::Relaxed) {
+                return;
+            }
+            (*w).in_core.store(1, Ordering::Relaxed);
+            compiler_fence(Ordering::SeqCst); // SeqCst: as in `leave_core`. pairs: worker.in_core
+            before_start(t, frame, &mut *start);
+        }
+    }
+}
+
+/// Runs the handlers that interrupt another one at its start.
+#[cold]
+#[inline(never)]
+unsafe fn before_start(t: *mut Thread, frame: *mut SignalFrame, start: &mut Start) {
+    // SAFETY: as in `enter`.
+    unsafe {
+        if (*worker()).attention.load(Ordering::Relaxed) != 0 {
+            kernel::empty_inbox(worker());
+            if kernel::preempt_wanted(&*worker()) {
+                sched::preempt();
+            }
+        }
+        while (*t).attention.load(Ordering::Relaxed)
+            && let Some((info, action)) = next(t)
+        {
+            let mut context = (*frame).context;
+            let r = &mut context.regs;
+            (r.rip, r.rdi, r.rsi, r.rdx) = (start.handler, start.signal, start.info, start.context);
+            (r.rsp, r.rax) = (frame as u64, 0);
+            r.flags &= !(0x1_0000 | 0x400 | 0x100); // RF, DF, TF
+            run(t, &info, &action, &mut context);
+            let r = &context.regs;
+            *start = Start { handler: r.rip, signal: r.rdi, info: r.rsi, context: r.rdx };
+        }
+    }
+}
+
 /// Calls a handler. A frame for it is made below the stack pointer, or below `top` if that is not 0; its first word is the
 /// address of the sigreturn instructions, so that to an unwinder the handler's caller was called by them, with the
-/// interrupted context above. What the handler changed in the context is copied back.
+/// interrupted context above. What the handler changed in the context is copied back. Leaves the core for it, by `enter`.
 #[unsafe(naked)]
 unsafe extern "C" fn call(context: *mut UContext, info: *const SigInfo, handler: usize, top: usize) {
     naked_asm!(
@@ -270,7 +367,6 @@ unsafe extern "C" fn call(context: *mut UContext, info: *const SigInfo, handler:
         "mov r12, rdi",
         "mov r13, rdx",
         "mov rdx, rsi",
-        "mov r14d, [rsi]", // the signal's number
         "mov rax, rsp",
         "test rcx, rcx",
         "cmovnz rax, rcx",
@@ -290,13 +386,17 @@ unsafe extern "C" fn call(context: *mut UContext, info: *const SigInfo, handler:
         "mov rsi, rdx",
         "mov ecx, {info_size}",
         "rep movsb",
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 8",
-        "mov edi, r14d",
-        "lea rsi, [r15 + {info}]",
-        "lea rdx, [r15 + {context}]",
+        "sub rsp, {start_size} + 8",
+        ".cfi_adjust_cfa_offset {start_size} + 8",
+        "mov rdi, r15",
+        "mov rsi, r13",
+        "mov rdx, rsp",
+        "call {enter}",
+        "mov rdi, [rsp + 8]",
+        "mov rsi, [rsp + 16]",
+        "mov rdx, [rsp + 24]",
         "xor eax, eax",
-        "call r13",
+        "call [rsp]",
         "cld",
         "mov rdi, r12",
         "lea rsi, [r15 + {context}]",
@@ -314,6 +414,8 @@ unsafe extern "C" fn call(context: *mut UContext, info: *const SigInfo, handler:
         "pop rbp",
         "ret",
         ".cfi_endproc",
+        enter = sym enter,
+        start_size = const size_of::<Start>(),
         restore = sym kernel::restore,
         size = const size_of::<SignalFrame>(),
         context = const core::mem::offset_of!(SignalFrame, context),

@@ -845,15 +845,17 @@ unsafe fn redirect(t: *mut Thread, context: &mut UContext, alternate: bool, due:
         // What delivers takes some 900 bytes; the rest is the handler's.
         let need = |sp: usize| place(sp).1 - 1536;
         let on_alt = (alt.base..alt.base + alt.size).contains(&(context.regs.rsp as usize));
-        let alt_has_room = !on_alt && alt.size >= 4096 && need(alt.base + alt.size) >= alt.base;
+        let free = deliver::alternate_top(t, context.regs.rsp as usize);
+        let alt_has_room = !on_alt && alt.size >= 4096 && need(free) >= alt.base;
+        let to_alt = alternate && !on_alt && alt.size != 0 && (free == alt.base + alt.size || alt_has_room);
         // The guard is part of the stack as libc tells it.
         const NEAR: usize = 64 << 10;
         let base = id.stack_base;
         let known = base != 0 && (base..base + id.stack_size).contains(&own);
         let full = known && (need(own) < base || need(own) - base < NEAR && !is_mapped(need(own)));
         let mut sp = own;
-        if alternate && alt.size != 0 && !on_alt || alt_has_room && (!known || full) {
-            sp = alt.base + alt.size;
+        if to_alt || alt_has_room && (!known || full) {
+            sp = free;
         } else if full {
             // In a handler, whose end is on this stack: what is due waits for that. (Our frames are larger than the kernel's.
             // And who sent a signal may have seen the mask from before the handler.)

@@ -57,7 +57,10 @@ static void waits_for(int signal, int code) {
   sigset_t set = of(signal);
   siginfo_t info;
   struct timespec most = {20, 0};
-  CHECK_EQ(sigtimedwait(&set, &info, &most), signal);
+  int found;
+  do found = sigtimedwait(&set, &info, &most); /* another child's end may interrupt it */
+  while (found < 0 && errno == EINTR);
+  CHECK_EQ(found, signal);
   CHECK_EQ(info.si_code, code);
 }
 

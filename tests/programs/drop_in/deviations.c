@@ -195,26 +195,6 @@ static void *others_signal(void *argument) {
   return argument;
 }
 
-static volatile int order[3], handled;
-
-static void on_signal(int signal) { order[handled++] = signal; }
-
-/* On Linux the second interrupts the first handler before its first instruction, and so on. */
-static void orders(void) {
-  sigset_t set;
-  sigemptyset(&set);
-  for (int i = 0; i < 3; i++) {
-    signal(EARLY + i, on_signal);
-    sigaddset(&set, EARLY + i);
-  }
-  OK(pthread_sigmask(SIG_BLOCK, &set, 0));
-  for (int i = 0; i < 3; i++) OK(pthread_kill(pthread_self(), EARLY + i));
-  handled = 0;
-  OK(pthread_sigmask(SIG_UNBLOCK, &set, 0));
-  CHECK_EQ(handled, 3);
-  for (int i = 0; i < 3; i++) CHECK_EQ(order[i], EARLY + i);
-}
-
 static int connecting;
 static volatile int seen;
 
@@ -267,7 +247,6 @@ static void *all(void *argument) {
   futexes();
   mixed_waits();
   rings();
-  orders();
   connects();
   kernel_threads();
   return argument;
