@@ -80,14 +80,8 @@ unsafe fn outside(frame: &mut Frame) -> usize {
     let args = frame.arguments();
     // SAFETY: touches no memory.
     if RT.is_started() && unsafe { sys!(l::__NR_getpid) } as i32 != signal::kernel::process() {
-        // A child on our memory (vfork, posix_spawn, the leak checker's tracer): a process of its own. But words in memory
-        // that it shares with our threads are theirs too: who waits on one and who wakes it must meet.
-        if frame.rax as u32 != l::__NR_futex {
-            return RAW_PLAIN;
-        }
         // SAFETY: the program's call.
-        frame.rax = unsafe { futex::futex(None, args) } as u64;
-        return DONE;
+        return unsafe { on_our_memory(frame) };
     }
     // SAFETY: the program's call.
     let result = unsafe {
@@ -191,6 +185,36 @@ unsafe fn outside(frame: &mut Frame) -> usize {
                 credentials::end_round();
                 return RAW_PLAIN;
             }
+            _ => return RAW_PLAIN,
+        }
+    };
+    frame.rax = result as u64;
+    DONE
+}
+
+/// A child on our memory (vfork, posix_spawn, the leak checker's tracer): a process of its own. But words in memory that it
+/// shares with our threads are theirs too: who waits on one and who wakes it must meet. Its own children that do not share it
+/// are ordinary processes. Our descriptors it has for them, or shares.
+unsafe fn on_our_memory(frame: &mut Frame) -> usize {
+    let args = frame.arguments();
+    // SAFETY: the program's call.
+    let result = unsafe {
+        match frame.rax as u32 {
+            l::__NR_futex => futex::futex(None, args),
+            l::__NR_fork => {
+                process::before_fork_outside();
+                return RAW_POST;
+            }
+            l::__NR_clone | l::__NR_clone3 => match CloneArgs::of_call(frame.rax as u32, args) {
+                Some(a) if a.flags & l::CLONE_VM as u64 == 0 => {
+                    process::before_fork_outside();
+                    return RAW_POST;
+                }
+                _ => return RAW_PLAIN,
+            },
+            l::__NR_close if RT.reactor.owns(args[0] as i32) => fail(e::EBADF),
+            l::__NR_dup2 | l::__NR_dup3 if RT.reactor.owns(args[1] as i32) && args[0] != args[1] => fail(e::EBADF),
+            l::__NR_close_range => fd::close_others(args[0] as u32, args[1] as u32, args[2] as u32),
             _ => return RAW_PLAIN,
         }
     };

@@ -244,6 +244,14 @@ pub unsafe fn close_range(first: u32, last: u32, flags: u32) -> isize {
             }
         }
     }
+    close_others(first, last, flags)
+}
+
+/// `close_range` without looking at what is known of the descriptors.
+pub fn close_others(first: u32, last: u32, flags: u32) -> isize {
+    if first > last {
+        return -(e::EINVAL as isize);
+    }
     let mut from = first;
     let own = RT.reactor.own();
     let call = |a: u32, b: u32| {

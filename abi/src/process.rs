@@ -21,6 +21,8 @@ static FORKER: AtomicPtr<Worker> = AtomicPtr::new(core::ptr::null_mut());
 const OUTSIDER: *mut Worker = core::ptr::without_provenance_mut(1);
 /// In a worker's `child_mask`, where it says nothing about signals: the child has its own table of handlers.
 const OWN_HANDLERS: u64 = signal::bit(l::SIGKILL);
+/// As well: its creator waits for it.
+const WAITED_FOR: u64 = signal::bit(l::SIGSTOP);
 /// What the child of a fork needs of the thread it continues.
 static MASK: AtomicU64 = AtomicU64::new(0);
 static ALT_BASE: AtomicUsize = AtomicUsize::new(0);
@@ -48,8 +50,9 @@ pub unsafe fn before_raw(shares_memory: bool, own_handlers: bool) {
             ROBUST.store(id.robust_head, Ordering::Relaxed);
         }
         let mask = (*t).identity.sig_mask.load(Ordering::Relaxed);
-        let marked = if own_handlers { mask | OWN_HANDLERS } else { mask };
-        (*w).child_mask.store(marked, Ordering::Relaxed);
+        let waited_for = if (*w).held.load(Ordering::Relaxed) != 0 { WAITED_FOR } else { 0 };
+        let marks = waited_for | if own_handlers { OWN_HANDLERS } else { 0 };
+        (*w).child_mask.store(mask | marks, Ordering::Relaxed);
         sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &all as *const _, 0, 8);
     }
 }
@@ -64,7 +67,7 @@ fn begin_fork(who: *mut Worker) {
 }
 
 /// As [`before_raw`], for a `fork` or a `clone` with memory of its own by a kernel thread that is not ours, in a process
-/// that runs user threads: the tables are locked as for any fork, and no handler of the program's comes until [`after_raw`].
+/// that runs user threads or a child on its memory: the tables are locked as for any fork, and no handler of the program's comes until [`after_raw`].
 /// What else the kernel keeps for that thread, its child has from the kernel.
 ///
 /// # Safety
@@ -83,7 +86,7 @@ unsafe fn after_fork_outside(result: isize) {
     // SAFETY: the tables' locks are the caller's; in the child it is the only thread.
     unsafe {
         if result == 0 {
-            become_ordinary();
+            become_ordinary(true);
         } else {
             end_fork();
         }
@@ -155,7 +158,18 @@ pub unsafe extern "C" fn after_raw(frame: &mut Frame) {
             } else {
                 // A child on our memory: no worker of ours; its calls reach the kernel (`dispatch::outside`).
                 let mask = (*w).child_mask.load(Ordering::Relaxed);
+                let creator = (*w).current;
                 arch::set_worker_pointer(0);
+                if mask & WAITED_FOR != 0 {
+                    // It has its creator's alternate stack: the thread's, not the worker's.
+                    let alt = (*creator).identity.alt_stack;
+                    let alt = signal::context::Stack {
+                        base: alt.base,
+                        flags: if alt.size == 0 { 2 } else { alt.flags as i32 },
+                        size: alt.size,
+                    };
+                    sys!(l::__NR_sigaltstack, &raw const alt, 0);
+                }
                 if mask & OWN_HANDLERS != 0 {
                     signal::actions::ignore_really(true);
                 }
@@ -184,7 +198,7 @@ unsafe fn child() {
         let name = (*current()).identity.name();
         sys!(l::__NR_prctl, linux_raw_sys::prctl::PR_SET_NAME, name.as_ptr());
         crate::scheduling::in_child(current());
-        become_ordinary();
+        become_ordinary(false);
         let size = ALT_SIZE.load(Ordering::Relaxed);
         let alt = signal::context::Stack {
             base: ALT_BASE.load(Ordering::Relaxed),
@@ -198,8 +212,9 @@ unsafe fn child() {
     }
 }
 
-/// In the child of a fork: the runtime is as before the first thread.
-unsafe fn become_ordinary() {
+/// In the child of a fork: the runtime is as before the first thread. `outside`: by a kernel thread that is not ours, perhaps of
+/// a process on our memory, which may have changed descriptors and handlers of its own.
+unsafe fn become_ordinary(outside: bool) {
     // SAFETY: the only thread of the child, which holds what `begin_fork` locked.
     unsafe {
         crate::memory::after_fork();
@@ -210,8 +225,12 @@ unsafe fn become_ordinary() {
         crate::credentials::reset();
         signal::pending::reset();
         crate::timer::reset();
-        signal::actions::give_back();
+        signal::actions::give_back(outside);
         signal::kernel::keep_nothing();
+        if outside {
+            RT.descriptors.forget_kinds();
+            crate::fd::waiting_changed();
+        }
         crate::robust::reset();
         signal::kernel::set_process(sys!(l::__NR_getpid) as i32);
     }

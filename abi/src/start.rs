@@ -171,7 +171,7 @@ unsafe fn take_over(mask: u64) -> Result<*mut Thread, i32> {
             preempt: signal::kernel::preempt,
         };
         if let Err(errno) = RT.start(options, hooks, main) {
-            signal::actions::give_back();
+            signal::actions::give_back(false);
             signal::pending::give_back(main);
             RT.reset_in_child();
             crate::scheduling::reset();

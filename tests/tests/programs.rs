@@ -51,6 +51,7 @@ programs! {
         files,
         fs_base { workers: &[2, 1, 4] },
         fork_exec { workers: &[2, 1] },
+        fork_from_vfork { workers: &[2, 1, 4] },
         futex_raw { workers: &[2, 1] },
         futex_shared_process { workers: &[2, 1] },
         getaddrinfo,

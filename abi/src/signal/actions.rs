@@ -158,11 +158,12 @@ pub unsafe fn take_over(blocked: u64) {
     }
 }
 
-/// Gives all actions back to the kernel, in a forked child.
+/// Gives all actions back to the kernel, in a forked child. `some_are_its_own`: those that are ours there, since others have been
+/// set past us.
 ///
 /// # Safety
 /// The caller is the only thread.
-pub unsafe fn give_back() {
+pub unsafe fn give_back(some_are_its_own: bool) {
     // SAFETY: the caller's.
     unsafe {
         ACTIONS.force_unlock();
@@ -172,7 +173,8 @@ pub unsafe fn give_back() {
         QUIET.store(0, Ordering::Relaxed);
         ALWAYS.store(false, Ordering::Relaxed);
         for signal in 1..=64 {
-            if armed & bit(signal) != 0 {
+            let is_ours = || kernel_action(signal, None).is_ok_and(|now| now.handler == kernel::our_action(0).handler);
+            if armed & bit(signal) != 0 && (!some_are_its_own || is_ours()) {
                 let a = get(signal);
                 let _ = kernel_action(signal, Some(&a));
             }

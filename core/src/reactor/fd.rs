@@ -377,14 +377,28 @@ impl Descriptors {
         }
     }
 
+    /// All that something may be known of.
+    fn in_use(&self) -> impl Iterator<Item = i32> {
+        let used = |fd: usize| self.used[fd / PAGE / 64].load(Ordering::Relaxed) >> (fd / PAGE % 64) & 1 != 0;
+        let pages = (0..self.len.load(Ordering::Relaxed)).step_by(PAGE).filter(move |&fd| used(fd));
+        pages.flat_map(|first| first as i32..(first + PAGE) as i32)
+    }
+
+    /// Forgets what is known of all descriptors, after [`reset`](Self::reset): they are perhaps not those that we knew.
+    pub fn forget_kinds(&self) {
+        for d in self.in_use().filter_map(|fd| self.get(fd)) {
+            d.kind.store(0, Ordering::Relaxed);
+            d.flags.store(0, Ordering::Relaxed);
+            d.ended.store(false, Ordering::Relaxed);
+        }
+    }
+
     /// Forgets all registrations and waiters, in a forked child; kinds stay known.
     ///
     /// # Safety
     /// The caller is the only thread.
     pub unsafe fn reset(&self) {
-        let used = |fd: usize| self.used[fd / PAGE / 64].load(Ordering::Relaxed) >> (fd / PAGE % 64) & 1 != 0;
-        let pages = (0..self.len.load(Ordering::Relaxed)).step_by(PAGE).filter(|&fd| used(fd));
-        for fd in pages.flat_map(|first| first as i32..(first + PAGE) as i32) {
+        for fd in self.in_use() {
             if let Some(d) = self.get(fd)
                 && d.kind.load(Ordering::Relaxed) != 0
             {
