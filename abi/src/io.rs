@@ -4,6 +4,7 @@ use crate::entry::Frame;
 use crate::fd::{self, Kind, is_nonblocking, set_kind, socket_timeout};
 use crate::signal;
 use crate::wait::{NEVER, Next, abandon, after, begin, e, ended_early, fail, interrupted, park};
+use core::sync::atomic::{AtomicBool, Ordering};
 use heddle_core::park::Reason;
 use heddle_core::reactor::fd::{IN, Node, OUT, Wait};
 use heddle_core::sched::{RT, blocking, current};
@@ -13,6 +14,7 @@ use linux_raw_sys::{ioctl, net};
 
 const AGAIN: isize = fail(e::EAGAIN);
 const RWF_NOWAIT: usize = 8;
+const RWF_NOSIGNAL: usize = 0x100;
 const WAIT_FOR_ONE: usize = 0x10000; // MSG_WAITFORONE
 
 /// One segment of a scatter/gather list.
@@ -124,7 +126,7 @@ unsafe fn keep_trying(
                     if reason != Reason::Woken {
                         RT.descriptors.leave(&mut node);
                     }
-                    using = node.fd.load(core::sync::atomic::Ordering::Relaxed);
+                    using = node.fd.load(Ordering::Relaxed);
                     match reason {
                         Reason::Woken => {}
                         Reason::Timeout => break attempt(frame, using, how, true, op),
@@ -165,6 +167,38 @@ fn is_of_others(fd: i32) -> bool {
     }
 }
 
+/// Whether a write to nobody by the current thread need not send SIGPIPE.
+fn is_quiet() -> bool {
+    // SAFETY: the current thread.
+    signal::actions::spares_broken_pipe(unsafe { (*current()).identity.sig_mask.load(Ordering::Relaxed) })
+}
+
+/// The flags of a send that does not wait.
+fn send_flags() -> u32 {
+    if is_quiet() { net::MSG_DONTWAIT | net::MSG_NOSIGNAL } else { net::MSG_DONTWAIT }
+}
+
+/// The kernel does not know [`RWF_NOSIGNAL`] (before Linux 6.18).
+static ONLY_WITH_SIGNAL: AtomicBool = AtomicBool::new(false);
+
+/// `pwritev2` at the file's own place, without waiting.
+unsafe fn write_now(fd: i32, segments: *const Segment, count: usize) -> isize {
+    let call = |flags: usize| {
+        // SAFETY: the program's call.
+        unsafe { sys!(l::__NR_pwritev2, fd, segments, count, -1isize, -1isize, flags) }
+    };
+    if is_quiet() && !ONLY_WITH_SIGNAL.load(Ordering::Relaxed) {
+        let r = call(RWF_NOWAIT | RWF_NOSIGNAL);
+        if r != fail(e::EOPNOTSUPP) {
+            return r;
+        }
+        let r = call(RWF_NOWAIT);
+        ONLY_WITH_SIGNAL.store(r != fail(e::EOPNOTSUPP), Ordering::Relaxed);
+        return r;
+    }
+    call(RWF_NOWAIT)
+}
+
 /// A read-like or write-like call with a buffer list, on a descriptor that may wait.
 ///
 /// # Safety
@@ -186,26 +220,24 @@ unsafe fn vectored(
                 let mut message: net::msghdr = core::mem::zeroed();
                 message.msg_iov = segments as *mut _;
                 message.msg_iovlen = count as _;
-                let number = if write { l::__NR_sendmsg } else { l::__NR_recvmsg };
-                let mut op = |fd| sys!(number, fd, &message as *const _, net::MSG_DONTWAIT);
+                let mut op = |fd| sys!(l::__NR_recvmsg, fd, &message as *const _, net::MSG_DONTWAIT);
                 if write {
                     whole(frame, fd, segments, count, &mut |fd, s, n| {
                         let mut m: net::msghdr = core::mem::zeroed();
                         m.msg_iov = s as *mut _;
                         m.msg_iovlen = n as _;
-                        sys!(l::__NR_sendmsg, fd, &m as *const _, net::MSG_DONTWAIT)
+                        sys!(l::__NR_sendmsg, fd, &m as *const _, send_flags())
                     })
                 } else {
                     until_ready(frame, fd, how, &mut op)
                 }
             }
             Kind::NoWait if fd::takes_nowait(fd, write) => {
-                let number = if write { l::__NR_pwritev2 } else { l::__NR_preadv2 };
-                let raw = |fd: i32, s: *const Segment, n: usize| sys!(number, fd, s, n, -1isize, -1isize, RWF_NOWAIT);
                 let r = if write {
-                    whole(frame, fd, segments, count, &mut |fd, s, n| raw(fd, s, n))
+                    whole(frame, fd, segments, count, &mut |fd, s, n| write_now(fd, s, n))
                 } else {
-                    let r = until_ready(frame, fd, how, &mut |fd| raw(fd, segments, count));
+                    let mut op = |fd| sys!(l::__NR_preadv2, fd, segments, count, -1isize, -1isize, RWF_NOWAIT);
+                    let r = until_ready(frame, fd, how, &mut op);
                     signal::kernel::collect();
                     r
                 };
@@ -302,7 +334,7 @@ pub unsafe fn simple(frame: &mut Frame, number: usize, args: [usize; 6], write: 
             if !write {
                 return receive_some(frame, fd, buffer, len);
             }
-            let r = sys!(l::__NR_sendto, fd, buffer, len, net::MSG_DONTWAIT, 0, 0);
+            let r = sys!(l::__NR_sendto, fd, buffer, len, send_flags(), 0, 0);
             if r == len as isize || r < 0 && r != AGAIN && r != fail(e::ENOTSOCK) {
                 return r;
             }
@@ -348,7 +380,7 @@ unsafe fn rest(frame: &mut Frame, fd: i32, first: isize, buffer: usize, len: usi
         // SAFETY: the program's buffer.
         let r = unsafe {
             until_ready(frame, fd, &SEND, &mut |fd| {
-                sys!(l::__NR_sendto, fd, buffer + so_far, len - so_far, flags | net::MSG_DONTWAIT as usize, 0, 0)
+                sys!(l::__NR_sendto, fd, buffer + so_far, len - so_far, flags | send_flags() as usize, 0, 0)
             })
         };
         if r < 0 {
@@ -441,12 +473,15 @@ pub unsafe fn send(frame: &mut Frame, number: u32, args: [usize; 6]) -> isize {
     let flags = args[at];
     // SAFETY: the program's call.
     unsafe {
-        if flags & net::MSG_DONTWAIT as usize != 0 || fd::kind(fd) != Kind::Socket {
+        if fd::kind(fd) != Kind::Socket {
             return sys::syscall6(number as usize, args);
         }
         let mut a = args;
-        a[at] = flags | net::MSG_DONTWAIT as usize;
+        a[at] = flags | send_flags() as usize;
         let r = sys::syscall6(number as usize, a);
+        if flags & net::MSG_DONTWAIT as usize != 0 {
+            return r;
+        }
         if number == l::__NR_sendto {
             if r == AGAIN || r >= 0 && (r as usize) < args[2] {
                 if args[4] != 0 && r == AGAIN {
@@ -513,7 +548,7 @@ unsafe fn rest_once(frame: &mut Frame, fd: i32, buffer: usize, len: usize, flags
     // SAFETY: the program's buffer.
     unsafe {
         until_ready(frame, fd, &SEND, &mut |fd| {
-            sys!(l::__NR_sendto, fd, buffer, len, flags | net::MSG_DONTWAIT as usize, 0, 0)
+            sys!(l::__NR_sendto, fd, buffer, len, flags | send_flags() as usize, 0, 0)
         })
     }
 }
@@ -543,7 +578,7 @@ pub unsafe fn many(frame: &mut Frame, number: u32, args: [usize; 6]) -> isize {
             let mut a = args;
             a[1] = vector + done * ENTRY;
             a[2] = count - done;
-            a[3] = flags | net::MSG_DONTWAIT as usize;
+            a[3] = flags | if receive { net::MSG_DONTWAIT } else { send_flags() } as usize;
             let r = until_ready(frame, fd, how, &mut |fd| {
                 a[0] = fd as usize;
                 sys::syscall6(number as usize, a)

@@ -733,6 +733,15 @@ fn documented_deviations() {
     }
 }
 
+/// A write to nobody costs no handler where SIGPIPE is ignored, though a thread has blocked it.
+#[test]
+fn broken_pipes_send_no_signal() {
+    let Some(job) = helper("broken_pipes", &[]) else { return };
+    for mode in under_heddle() {
+        assert_eq!(job.run(mode).assert_clean().out(), "ok\n");
+    }
+}
+
 /// Under limits it works or says what is wrong; it does not crash, hang or start half.
 #[test]
 fn tight_limits() {

@@ -66,6 +66,12 @@ pub fn is_ignored(signal: u32) -> bool {
     }
 }
 
+/// Whether nothing comes of SIGPIPE for a thread with this mask but that our handler runs: a call had better not send it.
+#[inline]
+pub fn spares_broken_pipe(mask: u64) -> bool {
+    QUIET.load(Ordering::Relaxed) & !mask & bit(l::SIGPIPE) != 0
+}
+
 unsafe fn kernel_action(signal: u32, new: Option<&Action>) -> Result<Action, i32> {
     let mut old = Action::default();
     let new = new.map_or(core::ptr::null(), core::ptr::from_ref);
