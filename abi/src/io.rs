@@ -64,13 +64,33 @@ unsafe fn until_ready_since(
 
 /// Makes `op`, and makes it again when a signal ended it: one that was not for this thread, or whose handlers have SA_RESTART, or
 /// one that came before anything was waited for (`waited`: the program's call has waited already).
-unsafe fn attempt(frame: &mut Frame, fd: i32, how: &How, mut waited: bool, op: &mut dyn FnMut(i32) -> isize) -> isize {
-    loop {
-        let r = op(fd);
+#[inline(always)]
+unsafe fn attempt(frame: &mut Frame, fd: i32, how: &How, waited: bool, op: &mut dyn FnMut(i32) -> isize) -> isize {
+    let r = op(fd);
+    if !is_unfinished(r) {
+        return r;
+    }
+    // SAFETY: the caller's.
+    unsafe { attempt_again(frame, fd, how, waited, op, r) }
+}
+
+/// Whether a call is to be made again if the signal that ended it does not say otherwise.
+#[inline(always)]
+fn is_unfinished(r: isize) -> bool {
+    r == fail(e::EINTR) || r == signal::kernel::NOT_MADE
+}
+
+#[cold]
+unsafe fn attempt_again(
+    frame: &mut Frame,
+    fd: i32,
+    how: &How,
+    mut waited: bool,
+    op: &mut dyn FnMut(i32) -> isize,
+    mut r: isize,
+) -> isize {
+    while is_unfinished(r) {
         waited |= r == fail(e::EINTR);
-        if r != fail(e::EINTR) && r != signal::kernel::NOT_MADE {
-            return r;
-        }
         // SAFETY: the caller's.
         unsafe {
             let timed = how.timeout != 0 && socket_timeout(fd, how.timeout).is_some();
@@ -78,7 +98,9 @@ unsafe fn attempt(frame: &mut Frame, fd: i32, how: &How, mut waited: bool, op: &
                 return fail(e::EINTR);
             }
         }
+        r = op(fd);
     }
+    r
 }
 
 /// The waiting half of [`until_ready`].
@@ -168,12 +190,14 @@ fn is_of_others(fd: i32) -> bool {
 }
 
 /// Whether a write to nobody by the current thread need not send SIGPIPE.
+#[inline(always)]
 fn is_quiet() -> bool {
     // SAFETY: the current thread.
-    signal::actions::spares_broken_pipe(unsafe { (*current()).identity.sig_mask.load(Ordering::Relaxed) })
+    signal::actions::spares_broken_pipe(|| unsafe { (*current()).identity.sig_mask.load(Ordering::Relaxed) })
 }
 
 /// The flags of a send that does not wait.
+#[inline(always)]
 fn send_flags() -> u32 {
     if is_quiet() { net::MSG_DONTWAIT | net::MSG_NOSIGNAL } else { net::MSG_DONTWAIT }
 }

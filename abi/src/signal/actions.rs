@@ -67,9 +67,10 @@ pub fn is_ignored(signal: u32) -> bool {
 }
 
 /// Whether nothing comes of SIGPIPE for a thread with this mask but that our handler runs: a call had better not send it.
-#[inline]
-pub fn spares_broken_pipe(mask: u64) -> bool {
-    QUIET.load(Ordering::Relaxed) & !mask & bit(l::SIGPIPE) != 0
+#[inline(always)]
+pub fn spares_broken_pipe(mask: impl FnOnce() -> u64) -> bool {
+    let pipe = bit(l::SIGPIPE);
+    QUIET.load(Ordering::Relaxed) & pipe != 0 && mask() & pipe == 0
 }
 
 unsafe fn kernel_action(signal: u32, new: Option<&Action>) -> Result<Action, i32> {
