@@ -1,6 +1,7 @@
-//! The disassembler, as the finder sees it.
+//! Instructions, as the finder sees them: those that `usual.rs` knows, and for the rest a disassembler.
 
-use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind};
+use super::usual;
+use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind};
 
 /// One decoded instruction.
 #[derive(Clone, Copy)]
@@ -41,6 +42,7 @@ impl Insn {
 }
 
 /// What an instruction refers to beside its successor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refers {
     /// Nothing of interest.
     Nothing,
@@ -50,86 +52,111 @@ pub enum Refers {
     Data(u64),
 }
 
+/// What is known of an instruction wherever it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decoded {
+    /// Length in bytes.
+    pub len: u8,
+    /// What kind it is.
+    pub flags: u8,
+    /// Where its 32-bit displacement starts in it; 0: it has none.
+    pub displacement: u8,
+    /// What it refers to.
+    pub refers: Refers,
+}
+
 /// Decodes instructions one after the other.
 pub struct Reader<'a> {
-    decoder: Decoder<'a>,
-    current: Instruction,
     text: &'a [u8],
     vaddr: u64,
+    at: usize,
+    displacement: u8,
 }
 
 impl<'a> Reader<'a> {
     /// Decodes `text`, which is at virtual address `vaddr`, from position `from`.
     pub fn new(text: &'a [u8], vaddr: u64, from: usize) -> Self {
-        let decoder = Decoder::with_ip(64, &text[from..], vaddr + from as u64, DecoderOptions::NONE);
-        Reader { decoder, current: Instruction::default(), text, vaddr }
+        Reader { text, vaddr, at: from, displacement: 0 }
     }
 
     /// The next instruction; `None` where the bytes are none.
+    #[inline]
     pub fn next(&mut self) -> Option<(Insn, Refers)> {
-        if !self.decoder.can_decode() {
-            return None;
-        }
-        self.decoder.decode_out(&mut self.current);
-        let i = &self.current;
-        if i.is_invalid() {
-            return None;
-        }
-        let at = (i.ip() - self.vaddr) as usize;
-        let len = i.len();
-        let mut flags = prefix_flags(&self.text[at..at + len]);
-        let mut refers = Refers::Nothing;
-        let near = i.op_count() > 0 && i.op0_kind() == OpKind::NearBranch64;
-        if near {
-            flags |= FLOW;
-            refers = Refers::Branch(i.near_branch_target());
-        }
-        match i.mnemonic() {
-            Mnemonic::Syscall => flags |= SYSCALL | FLOW,
-            Mnemonic::Jmp if near => flags |= ENDS,
-            Mnemonic::Jmp => {
-                flags |= FLOW | ENDS | INDIRECT;
-                if !i.is_ip_rel_memory_operand() && i.op0_kind() == OpKind::Memory {
-                    refers = Refers::Data(i.memory_displacement64());
-                }
-            }
-            Mnemonic::Ret
-            | Mnemonic::Retf
-            | Mnemonic::Iret
-            | Mnemonic::Iretd
-            | Mnemonic::Iretq
-            | Mnemonic::Ud0
-            | Mnemonic::Ud1
-            | Mnemonic::Ud2
-            | Mnemonic::Hlt
-            | Mnemonic::Int3
-            | Mnemonic::Sysret
-            | Mnemonic::Sysretq
-            | Mnemonic::Sysexit
-            | Mnemonic::Sysexitq => flags |= FLOW | ENDS,
-            Mnemonic::Call
-            | Mnemonic::Int
-            | Mnemonic::Int1
-            | Mnemonic::Into
-            | Mnemonic::Sysenter
-            | Mnemonic::Xabort
-            | Mnemonic::Xend
-            | Mnemonic::Xbegin => flags |= FLOW,
-            Mnemonic::Endbr64 => flags |= LANDING,
-            Mnemonic::Lea if i.is_ip_rel_memory_operand() => refers = Refers::Data(i.ip_rel_memory_address()),
-            _ => {}
-        }
-        if i.is_ip_rel_memory_operand() {
-            flags |= RELATIVE;
-        }
-        Some((Insn { at: at as u32, len: len as u8, flags }, refers))
+        let code = self.text.get(self.at..).filter(|code| !code.is_empty())?;
+        let address = self.vaddr + self.at as u64;
+        let d = usual::decode(code, address).or_else(|| general(code, address))?;
+        let insn = Insn { at: self.at as u32, len: d.len, flags: d.flags };
+        self.at += usize::from(d.len);
+        self.displacement = d.displacement;
+        Some((insn, d.refers))
     }
 
     /// Where the 32-bit displacement of the instruction just decoded starts in it.
     pub fn displacement(&self) -> Option<usize> {
-        let c = self.decoder.get_constant_offsets(&self.current);
-        (c.has_displacement() && c.displacement_size() == 4).then(|| c.displacement_offset())
+        (self.displacement != 0).then_some(usize::from(self.displacement))
     }
+}
+
+/// Asks the disassembler for the instruction that `code` begins with, which is at `address`.
+#[cold]
+pub fn general(code: &[u8], address: u64) -> Option<Decoded> {
+    let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
+    if !decoder.can_decode() {
+        return None;
+    }
+    let i = decoder.decode();
+    if i.is_invalid() {
+        return None;
+    }
+    let mut flags = prefix_flags(&code[..i.len()]);
+    let mut refers = Refers::Nothing;
+    let near = i.op_count() > 0 && i.op0_kind() == OpKind::NearBranch64;
+    if near {
+        flags |= FLOW;
+        refers = Refers::Branch(i.near_branch_target());
+    }
+    match i.mnemonic() {
+        Mnemonic::Syscall => flags |= SYSCALL | FLOW,
+        Mnemonic::Jmp if near => flags |= ENDS,
+        Mnemonic::Jmp => {
+            flags |= FLOW | ENDS | INDIRECT;
+            if !i.is_ip_rel_memory_operand() && i.op0_kind() == OpKind::Memory {
+                refers = Refers::Data(i.memory_displacement64());
+            }
+        }
+        Mnemonic::Ret
+        | Mnemonic::Retf
+        | Mnemonic::Iret
+        | Mnemonic::Iretd
+        | Mnemonic::Iretq
+        | Mnemonic::Ud0
+        | Mnemonic::Ud1
+        | Mnemonic::Ud2
+        | Mnemonic::Hlt
+        | Mnemonic::Int3
+        | Mnemonic::Sysret
+        | Mnemonic::Sysretq
+        | Mnemonic::Sysexit
+        | Mnemonic::Sysexitq => flags |= FLOW | ENDS,
+        Mnemonic::Call
+        | Mnemonic::Int
+        | Mnemonic::Int1
+        | Mnemonic::Into
+        | Mnemonic::Sysenter
+        | Mnemonic::Xabort
+        | Mnemonic::Xend
+        | Mnemonic::Xbegin => flags |= FLOW,
+        Mnemonic::Endbr64 => flags |= LANDING,
+        Mnemonic::Lea if i.is_ip_rel_memory_operand() => refers = Refers::Data(i.ip_rel_memory_address()),
+        _ => {}
+    }
+    if i.is_ip_rel_memory_operand() {
+        flags |= RELATIVE;
+    }
+    let c = decoder.get_constant_offsets(&i);
+    let displacement =
+        if c.has_displacement() && c.displacement_size() == 4 { c.displacement_offset() as u8 } else { 0 };
+    Some(Decoded { len: i.len() as u8, flags, displacement, refers })
 }
 
 /// Looks at the opcode byte for encodings that reach beyond xmm0-15.

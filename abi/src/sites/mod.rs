@@ -29,6 +29,7 @@ mod maps;
 mod registry;
 mod rewrite;
 mod stub;
+mod usual;
 
 #[cfg(test)]
 mod cases;
