@@ -34,14 +34,27 @@ enum View<'a> {
 pub struct Image<'a> {
     view: View<'a>,
     segments: Vec<Segment>,
-    index: Option<FrameIndex>,
+    index: Option<FrameIndex<'a>>,
 }
 
 /// `.eh_frame_hdr`'s sorted table: pairs of signed 32-bit offsets (function, frame description), relative to `base`.
-struct FrameIndex {
+struct FrameIndex<'a> {
     base: u64,
-    table: u64,
-    count: usize,
+    table: &'a [[u8; 8]],
+}
+
+impl FrameIndex<'_> {
+    /// The start of the function of entry `i`.
+    fn start(&self, i: usize) -> Option<u64> {
+        let [a, b, c, d, ..] = *self.table.get(i)?;
+        Some(self.base.wrapping_add_signed(i64::from(i32::from_le_bytes([a, b, c, d]))))
+    }
+
+    /// The frame description of entry `i`.
+    fn frame(&self, i: usize) -> Option<u64> {
+        let [.., a, b, c, d] = *self.table.get(i)?;
+        Some(self.base.wrapping_add_signed(i64::from(i32::from_le_bytes([a, b, c, d]))))
+    }
 }
 
 /// What is known of the function an address belongs to.
@@ -143,7 +156,7 @@ impl<'a> Image<'a> {
         })
     }
 
-    fn frame_index(&self) -> Option<FrameIndex> {
+    fn frame_index(&self) -> Option<FrameIndex<'a>> {
         let base = self.segments.iter().find(|s| s.kind == PT_GNU_EH_FRAME)?.vaddr;
         let head = self.at(base, 4)?;
         // Version 1; a signed 32-bit pc-relative pointer; an unsigned 32-bit count; 32-bit offsets from the header.
@@ -151,27 +164,22 @@ impl<'a> Image<'a> {
             return None;
         }
         let count = self.word(base + 8)? as usize;
-        self.at(base + 12, count.checked_mul(8)?)?;
-        Some(FrameIndex { base, table: base + 12, count })
+        let table = self.at(base + 12, count.checked_mul(8)?)?.as_chunks().0;
+        Some(FrameIndex { base, table })
     }
 
     /// The function that `vaddr` lies in or, with `vaddr` past its declared end, that it may continue.
     pub fn function(&self, vaddr: u64) -> Option<Function> {
         let index = self.index.as_ref()?;
-        let start_of = |i: usize| {
-            let offset = self.word(index.table + 8 * i as u64)? as i32;
-            Some(index.base.wrapping_add_signed(i64::from(offset)))
-        };
-        let (mut low, mut high) = (0, index.count);
+        let (mut low, mut high) = (0, index.table.len());
         while low < high {
             let middle = (low + high) / 2;
-            if start_of(middle)? <= vaddr { low = middle + 1 } else { high = middle }
+            if index.start(middle)? <= vaddr { low = middle + 1 } else { high = middle }
         }
         let found = low.checked_sub(1)?;
-        let start = start_of(found)?;
-        let frame = self.word(index.table + 8 * found as u64 + 4)? as i32;
-        let length = self.frame_length(index.base.wrapping_add_signed(i64::from(frame)))?;
-        let limit = if low < index.count { start_of(low)? } else { u64::MAX };
+        let start = index.start(found)?;
+        let length = self.frame_length(index.frame(found)?)?;
+        let limit = index.start(low).unwrap_or(u64::MAX);
         Some(Function { range: start..start.checked_add(length)?, limit })
     }
 
@@ -341,7 +349,7 @@ impl<'a> Image<'a> {
     /// has it in one segment with its data.
     pub fn described(&self) -> Option<Range<u64>> {
         let index = self.index.as_ref()?;
-        let first = index.base.wrapping_add_signed(i64::from(self.word(index.table)? as i32));
+        let first = index.start(0)?;
         Some(first..self.function(u64::MAX)?.range.end)
     }
 

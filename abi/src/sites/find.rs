@@ -59,6 +59,9 @@ pub struct Found {
 
 /// A decoded function.
 struct Decoded {
+    start: u32,
+    end: u32,
+    /// Its instructions next to hits, as positions in the list of instructions.
     insns: Range<usize>,
     /// The hits that are sites, as positions in the list of sites.
     sites: Range<usize>,
@@ -77,13 +80,12 @@ pub fn find(image: &Image, text: &[u8], vaddr: u64) -> Found {
     if hits.is_empty() {
         return found;
     }
-    let mut finder = Finder { image, text, vaddr, insns: Vec::new(), labels: Vec::new(), functions: Vec::new() };
+    let near = Near::new(text.len(), &hits);
+    let mut finder = Finder { image, text, vaddr, near, insns: Vec::new(), labels: Vec::new(), functions: Vec::new() };
     let sites = finder.decode_all(&hits, &mut found);
     if sites.is_empty() {
         return found;
     }
-    let near = Near::new(text.len(), &sites);
-    finder.labels.retain(|&p| near.has(p as usize));
     finder.sort_labels();
     let exposed = finder.choose_all(&sites, &mut found.sites);
     if !exposed.is_empty() {
@@ -141,8 +143,10 @@ struct Finder<'a> {
     image: &'a Image<'a>,
     text: &'a [u8],
     vaddr: u64,
+    /// The positions next to hits: what lies elsewhere is not kept. It covers every position that a window may have.
+    near: Near,
     insns: Vec<Insn>,
-    /// Positions that something may jump to; sorted before use.
+    /// Positions next to hits that something may jump to; sorted before use.
     labels: Vec<u32>,
     functions: Vec<Decoded>,
 }
@@ -152,6 +156,13 @@ impl Finder<'_> {
     fn position(&self, a: u64) -> Option<usize> {
         let p = a.wrapping_sub(self.vaddr);
         (p < self.text.len() as u64).then_some(p as usize)
+    }
+
+    /// Notes a place that something may jump to.
+    fn add_label(&mut self, address: u64) {
+        if let Some(p) = self.position(address).filter(|&p| self.near.has(p)) {
+            self.labels.push(p as u32);
+        }
     }
 
     /// Decodes the functions around `hits`; returns the hits that are sites, in ascending order.
@@ -184,15 +195,20 @@ impl Finder<'_> {
     /// For each hit, the function to decode.
     fn bounds(&self, hits: &[u32]) -> Vec<Option<Range<u64>>> {
         let text_end = self.vaddr + self.text.len() as u64;
+        let mut function: Option<Function> = None;
         let mut bounds: Vec<_> = hits
             .iter()
             .map(|&hit| {
                 let address = self.vaddr + u64::from(hit);
-                let f = self.image.function(address)?;
+                // Hits are in order: it is often the same one.
+                if function.as_ref().is_none_or(|f| address >= f.limit) {
+                    function = self.image.function(address);
+                }
+                let f = function.as_ref()?;
                 self.position(f.range.start)?;
                 if address < f.range.end {
                     Some(f.range.start..f.range.end.min(text_end))
-                } else if address < f.limit && self.runs_on(&f) {
+                } else if address < f.limit && self.runs_on(f) {
                     Some(f.range.start..f.limit.min(text_end))
                 } else {
                     None
@@ -258,13 +274,15 @@ impl Finder<'_> {
                 break;
             }
             match refers {
-                Refers::Branch(to) => self.labels.extend(self.position(to).map(|p| p as u32)),
+                Refers::Branch(to) => self.add_label(to),
                 Refers::Data(at) => tables.push(at),
                 Refers::Nothing => {}
             }
             wide |= insn.is(decode::WIDE);
             indirect |= insn.is(decode::INDIRECT);
-            self.insns.push(insn);
+            if self.near.has(insn.at as usize) {
+                self.insns.push(insn);
+            }
         }
         // Nothing is known behind bytes that are no code.
         found.left.extend(hits.iter().filter(|&&h| h >= reached));
@@ -275,8 +293,10 @@ impl Finder<'_> {
         }
         found.wide |= wide;
         let opaque = reached < end || (indirect && !self.read_tables(&tables, &range));
-        self.labels.push(start as u32);
-        self.functions.push(Decoded { insns: first_insn..self.insns.len(), sites: first_site..sites.len(), opaque });
+        self.add_label(range.start);
+        let insns = first_insn..self.insns.len();
+        let sites = first_site..sites.len();
+        self.functions.push(Decoded { start: start as u32, end: reached, insns, sites, opaque });
     }
 
     /// Reads what may be jump tables at `tables` and makes their entries labels. Whether any was one of the function
@@ -289,18 +309,22 @@ impl Finder<'_> {
                 let Some(entry) = self.image.at(table.wrapping_add(4 * i), 4) else { break };
                 let offset = i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
                 let target = table.wrapping_add_signed(i64::from(offset));
-                let Some(p) = self.position(target) else { break };
+                if self.position(target).is_none() {
+                    break;
+                }
                 ours |= range.contains(&target);
-                self.labels.push(p as u32);
+                self.add_label(target);
             }
             for i in 0..TABLE_MAX {
                 // Addresses.
                 let Some(entry) = self.image.at(table.wrapping_add(8 * i), 8) else { break };
                 let value = entry.iter().rev().fold(0, |value, &b| value << 8 | u64::from(b));
                 let target = value.wrapping_sub(self.image.pointer_bias());
-                let Some(p) = self.position(target) else { break };
+                if self.position(target).is_none() {
+                    break;
+                }
                 ours |= range.contains(&target);
-                self.labels.push(p as u32);
+                self.add_label(target);
             }
         }
         ours
@@ -320,8 +344,7 @@ impl Finder<'_> {
         near_jumps(self.text, &near, &mut targets);
         for &site in exposed {
             if let Some(f) = self.decoded(site) {
-                let (first, last) = (self.insns[f.insns.start], self.insns[f.insns.end - 1]);
-                short_jumps_around(self.text, first.at as usize..last.end() as usize, &near, &mut targets);
+                short_jumps_around(self.text, f.start as usize..f.end as usize, &near, &mut targets);
             }
         }
         targets.sort_unstable();
@@ -336,7 +359,7 @@ impl Finder<'_> {
 
     /// The decoded function that `position` may lie in.
     fn decoded(&self, position: u32) -> Option<&Decoded> {
-        let behind = self.functions.partition_point(|f| self.insns[f.insns.start].at <= position);
+        let behind = self.functions.partition_point(|f| f.start <= position);
         self.functions.get(behind.checked_sub(1)?)
     }
 
