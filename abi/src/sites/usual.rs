@@ -174,14 +174,21 @@ struct Prefixes {
     wide: bool,
 }
 
+/// More than what is read of an instruction.
+const READ: usize = 24;
+
 /// Decodes the instruction that `code` begins with, which is at `address`. `None`: the disassembler is to be asked.
+#[inline]
 pub fn decode(code: &[u8], address: u64) -> Option<Decoded> {
-    // Longer than what is read below. What is behind the end of `code` is found by the length.
-    let mut bytes = [0u8; 24];
-    match code.first_chunk::<16>() {
-        Some(chunk) => bytes[..16].copy_from_slice(chunk),
-        None => bytes[..code.len()].copy_from_slice(code),
-    }
+    let mut last = [0; READ];
+    let bytes = match code.first_chunk() {
+        Some(bytes) => bytes,
+        None => {
+            // What is read behind the end shows in the length.
+            last[..code.len()].copy_from_slice(code);
+            &last
+        }
+    };
     let mut prefixes = Prefixes::default();
     let mut at = 0;
     loop {
@@ -260,7 +267,7 @@ pub fn decode(code: &[u8], address: u64) -> Option<Decoded> {
         }
         let offset = match length {
             1 => i64::from(bytes[at] as i8),
-            4 => i64::from(word(&bytes, at)),
+            4 => i64::from(word(bytes, at)),
             _ => 0,
         };
         at += length;
@@ -298,7 +305,7 @@ pub fn decode(code: &[u8], address: u64) -> Option<Decoded> {
         return None;
     }
     if class & NEAR != 0 {
-        let distance = if immediate == 1 { i64::from(bytes[at] as i8) } else { i64::from(word(&bytes, at)) };
+        let distance = if immediate == 1 { i64::from(bytes[at] as i8) } else { i64::from(word(bytes, at)) };
         refers = Refers::Branch(address.wrapping_add((at + immediate) as u64).wrapping_add_signed(distance));
     }
     let length = at + immediate;
@@ -338,7 +345,7 @@ fn may_lock(two: bool, opcode: u8, register: u8) -> bool {
 }
 
 /// The four bytes at `at`, as a signed number.
-fn word(bytes: &[u8; 24], at: usize) -> i32 {
+fn word(bytes: &[u8; READ], at: usize) -> i32 {
     i32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
