@@ -119,6 +119,21 @@ fn is_go<'data, S: ProgramHeader<Endian = Endianness>>(
     notes.any(|mut notes| core::iter::from_fn(|| notes.next().ok().flatten()).any(|note| note.name() == b"Go"))
 }
 
+/// How many bytes from the beginning of `file` on hold everything that is loaded; all of them if it is no ELF file.
+pub fn loaded_length(file: &[u8]) -> usize {
+    let find = || {
+        let header = abi::FileHeader64::<Endianness>::parse(file).ok()?;
+        let endian = header.endian().ok()?;
+        let segments = header.program_headers(endian, file).ok()?.iter();
+        let ends = segments.filter(|s| s.p_type(endian) == abi::PT_LOAD).map(|s| {
+            let (start, length) = s.file_range(endian);
+            start.saturating_add(length)
+        });
+        usize::try_from(ends.max()?).ok()
+    };
+    find().map_or(file.len(), |length| length.min(file.len()))
+}
+
 /// Whether the program in the file at `path` asks for the address sanitizer's library.
 pub fn needs_asan(path: &Path) -> bool {
     let find = || {

@@ -15,6 +15,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{geteuid, getpid};
 
+use crate::elf;
 use crate::failure::Failure;
 use crate::probe::{self, NoRewriting};
 
@@ -203,7 +204,8 @@ fn open_folder(folder: &Path) -> Result<OwnedFd, Unusable> {
     Ok(dir)
 }
 
-/// The file in `dir`, open, if it is there, ours, and has exactly the contents it should have.
+/// The file in `dir`, open, if it is there, ours, and has the size and the contents it should have, as far as they are
+/// loaded: six sevenths of the library are line numbers for debuggers, which are not worth reading at each start.
 fn find(dir: &OwnedFd, file: &Embedded) -> Result<Option<File>, Unusable> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let found = match rustix::fs::openat(dir, file.name, flags, Mode::empty()) {
@@ -219,22 +221,22 @@ fn find(dir: &OwnedFd, file: &Embedded) -> Result<Option<File>, Unusable> {
         return Ok(None);
     }
     let mut found = File::from(found);
-    Ok(has_contents(&mut found, file.contents)?.then_some(found))
+    let loaded = elf::loaded_length(file.contents);
+    Ok(begins_with(&mut found, &file.contents[..loaded])?.then_some(found))
 }
 
-fn has_contents(file: &mut File, expected: &[u8]) -> io::Result<bool> {
+fn begins_with(file: &mut File, expected: &[u8]) -> io::Result<bool> {
     let mut buffer = [0; 64 << 10];
     let mut rest = expected;
-    loop {
-        let count = file.read(&mut buffer)?;
-        if count == 0 {
-            return Ok(rest.is_empty());
-        }
+    while !rest.is_empty() {
+        let wanted = rest.len().min(buffer.len());
+        let count = file.read(&mut buffer[..wanted])?;
         match rest.strip_prefix(&buffer[..count]) {
-            Some(after) => rest = after,
-            None => return Ok(false),
+            Some(after) if count > 0 => rest = after,
+            _ => return Ok(false),
         }
     }
+    Ok(true)
 }
 
 /// Writes the file under a name of its own, then gives it its name in one step: nobody ever finds half of it.
@@ -292,6 +294,23 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o555)).unwrap();
             extract_to(dir.path(), &SAMPLE).unwrap();
             assert_eq!(fs::read(&path).unwrap(), SAMPLE.contents);
+        }
+    }
+
+    #[test]
+    fn damage_anywhere_in_the_loaded_part_is_seen() {
+        let loaded = elf::loaded_length(LIBRARY.contents);
+        assert!(loaded > LIBRARY.contents.len() / 20 && loaded < LIBRARY.contents.len());
+        let dir = tempfile::tempdir().unwrap();
+        let path = extract_to(dir.path(), &LIBRARY).unwrap();
+        for at in [0, 70_000, loaded - 1] {
+            let mut damaged = LIBRARY.contents.to_vec();
+            damaged[at] ^= 1;
+            fs::remove_file(&path).unwrap();
+            fs::write(&path, damaged).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o555)).unwrap();
+            extract_to(dir.path(), &LIBRARY).unwrap();
+            assert!(fs::read(&path).unwrap() == LIBRARY.contents, "byte {at}");
         }
     }
 
