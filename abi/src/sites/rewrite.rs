@@ -40,6 +40,14 @@ pub(super) struct Patch {
     len: u8,
 }
 
+/// Has the kernel map all of a text that is to be read from the page cache, in one call instead of a fault for every
+/// sixteen pages. Kernels before 5.14 refuse, which does not matter.
+fn fill(text: &Range<usize>) {
+    let start = text.start & !4095;
+    // SAFETY: reads the pages; changes nothing that a program could see.
+    unsafe { sys!(linux::__NR_madvise, start, text.end - start, linux::MADV_POPULATE_READ) };
+}
+
 /// The sites of a mapping of an object: for each executable part, its text and what was found in it.
 struct Survey {
     parts: Vec<(Range<usize>, u64, Found)>,
@@ -51,6 +59,7 @@ impl Survey {
     unsafe fn new(image: &Image, mapping: &Range<usize>, offset: u64) -> Survey {
         let parts = image.executable(offset, mapping.len()).map(|(at, vaddr, len)| {
             let text = mapping.start + at..mapping.start + at + len;
+            fill(&text);
             // SAFETY: the caller vouches for the mapping; the part is within it.
             let bytes = unsafe { core::slice::from_raw_parts(text.start as *const u8, text.len()) };
             (text, vaddr, find::find(image, bytes, vaddr))
