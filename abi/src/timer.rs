@@ -53,6 +53,9 @@ static TIMERS: [Timer; PLACES] = [const {
     }
 }; PLACES];
 
+/// A timer has been made. The table is not touched by a forked child of those, most of them, that make none.
+static ANY: AtomicBool = AtomicBool::new(false);
+
 fn places(id: u32) -> impl Iterator<Item = usize> {
     (0..PLACES).map(move |i| (id as usize + i) % PLACES)
 }
@@ -67,6 +70,7 @@ fn find(id: u32) -> Option<usize> {
 
 /// Remembers a timer. `false`: there are too many.
 fn insert(id: u32, tid: u32, clock: u32, silent: bool) -> bool {
+    ANY.store(true, Ordering::Relaxed);
     for p in places(id) {
         let t = &TIMERS[p];
         let key = t.key.load(Ordering::Relaxed);
@@ -94,6 +98,9 @@ fn remove(id: u32) {
 
 /// Forgets all, in a forked child, which inherits none.
 pub fn reset() {
+    if !ANY.swap(false, Ordering::Relaxed) {
+        return;
+    }
     for t in &TIMERS {
         if t.key.load(Ordering::Relaxed) != FREE {
             t.key.store(FREE, Ordering::Relaxed);

@@ -358,16 +358,27 @@ impl<W: Wakeable> WaitTable<W> {
         self.bucket(key).looks_empty()
     }
 
+    /// The buckets of the pages that are in use.
+    #[cfg(not(loom))]
+    fn used_buckets(&self) -> impl Iterator<Item = &Bucket<W>> {
+        let words = self.used.iter().map(|word| word.load(Ordering::Relaxed)).enumerate();
+        let pages = words
+            .filter(|&(_, word)| word != 0)
+            .flat_map(|(at, word)| (0..64).filter(move |bit| word >> bit & 1 != 0).map(move |bit| 64 * at + bit));
+        pages.flat_map(|page| &self.buckets[page * PAGE..(page + 1) * PAGE])
+    }
+
+    #[cfg(loom)]
+    fn used_buckets(&self) -> impl Iterator<Item = &Bucket<W>> {
+        self.buckets.iter()
+    }
+
     /// Forgets all waiters, in a forked child.
     ///
     /// # Safety
     /// The caller is the only thread and waits on nothing.
     pub unsafe fn reset(&self) {
-        #[cfg(not(loom))]
-        let used = |i: usize| self.used[i / PAGE / 64].load(Ordering::Relaxed) & 1 << (i / PAGE % 64) != 0;
-        #[cfg(loom)]
-        let used = |_: usize| true;
-        for (_, b) in self.buckets.iter().enumerate().filter(|&(i, _)| used(i)) {
+        for b in self.used_buckets() {
             // SAFETY: the caller's.
             unsafe { b.tail.force_unlock() };
             // Read first: the page may be shared with the parent.
