@@ -273,8 +273,10 @@ pub unsafe fn use_up(signal: u32) {
 /// A thread blocks `mask`: from now on those signals must reach us even when they have no handler.
 pub fn note_blocked(mask: u64) {
     let new = mask & !BLOCKED.load(Ordering::Relaxed) & !UNCATCHABLE;
-    // All bits: libc protects a critical section of its own.
-    if new == 0 || mask == u64::MAX || !ALWAYS.load(Ordering::Relaxed) {
+    // All bits, or all but that of `setuid`'s signal (a thread that ends): libc protects a critical section of its own. What
+    // the program blocks through libc has neither that bit nor the cancelling signal's.
+    let is_libcs = mask | bit(KICK) == u64::MAX;
+    if new == 0 || is_libcs || !ALWAYS.load(Ordering::Relaxed) {
         return;
     }
     BLOCKED.fetch_or(new, Ordering::Relaxed);
