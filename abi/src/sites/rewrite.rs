@@ -252,6 +252,45 @@ fn probe(maps: &Maps, m: &Mapping) -> Result<(), Error> {
     result.map(|_| ()).map_err(Error::Protect)
 }
 
+/// Takes the pages of `mapping`, whose text has been searched, out of the page tables again, but for those that have been
+/// changed (by a debugger, say, or by the loader): a fork copies an entry for each page of a mapping with changed pages, and
+/// the search has made one for every page that there is.
+///
+/// # Safety
+/// `mapping` maps a file, privately.
+pub(super) unsafe fn empty(mapping: &Range<usize>) {
+    const PAGE: usize = 4096;
+    let Some(pages) = Fd::open(b"/proc/self/pagemap") else { return };
+    let mut entries = [0u64; 512];
+    let mut start = mapping.start;
+    while start < mapping.end {
+        let count = entries.len().min((mapping.end - start) / PAGE);
+        // SAFETY: the kernel writes at most as many bytes as the array has.
+        let read = sys::check(unsafe {
+            sys!(linux::__NR_pread64, pages.0, entries.as_mut_ptr(), 8 * count, start / PAGE * 8)
+        });
+        if read != Ok(8 * count) || count == 0 {
+            return;
+        }
+        for same in entries[..count].chunk_by(|a, b| is_the_files(*a) == is_the_files(*b)) {
+            let length = same.len() * PAGE;
+            if is_the_files(same[0]) {
+                // SAFETY: these pages are the file's, which are found again when somebody looks.
+                unsafe { sys!(linux::__NR_madvise, start, length, linux::MADV_DONTNEED) };
+            }
+            start += length;
+        }
+    }
+}
+
+/// Whether a page of a private mapping, as `/proc/self/pagemap` tells of it, is the file's own, or not there.
+fn is_the_files(entry: u64) -> bool {
+    const PRESENT: u64 = 1 << 63;
+    const SWAPPED: u64 = 1 << 62;
+    const FILE: u64 = 1 << 61;
+    entry & (PRESENT | SWAPPED) == 0 || entry & FILE != 0
+}
+
 /// The last part of a path.
 fn file_name(path: &[u8]) -> &[u8] {
     path.rsplit(|&b| b == b'/').next().unwrap_or(path)
@@ -352,8 +391,11 @@ fn is_kernels(path: &[u8]) -> bool {
 unsafe fn apply(plans: &[(Plan, &Mapping)], maps: &Maps) -> Result<(), Error> {
     let changed = || plans.iter().filter(|(p, _)| p.chunk.is_some());
     for (opened, (plan, _)) in changed().enumerate() {
-        // SAFETY: the caller vouches that nothing runs there.
-        if let Err(e) = unsafe { plan.open() } {
+        // SAFETY: the caller vouches that nothing runs there; it is a mapping of a file.
+        if let Err(e) = unsafe {
+            empty(&plan.mapping);
+            plan.open()
+        } {
             for (plan, _) in changed().take(opened) {
                 // SAFETY: the text is unchanged; it gets its protection back.
                 let _ = unsafe { plan.protect(plan.prot) };
@@ -463,8 +505,11 @@ unsafe fn rewrite_one(
         }
         return;
     }
-    // SAFETY: the caller vouches that nothing runs in the mapping.
+    // SAFETY: the caller vouches that nothing runs in the mapping, which is of a file if it is not the kernel's.
     let result = unsafe {
+        if !is_kernels(name) {
+            empty(&plan.mapping);
+        }
         plan.open().and_then(|()| {
             plan.write();
             plan.close(offset, file)

@@ -182,6 +182,44 @@ fn mappings_come_and_go() {
 }
 
 #[test]
+fn emptying_a_text_keeps_what_was_changed_in_it() {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::FileExt;
+    let maps = Maps::read().unwrap();
+    let path = std::string::String::from_utf8(maps.path(&executable(&maps, b"/libc.so")).to_vec()).unwrap();
+    let file = std::fs::File::open(path).unwrap();
+    // More than is looked at in one piece.
+    let len = 700 * 4096;
+    let len = len.min(file.metadata().unwrap().len() as usize & !4095);
+    let changed = [0, 5, 6, len / 4096 - 1];
+    // SAFETY: a new private mapping of a file, which is ours alone.
+    let text = unsafe {
+        let start = sys::check(sys!(linux::__NR_mmap, 0, len, 3, linux::MAP_PRIVATE, file.as_raw_fd(), 0)).unwrap();
+        core::slice::from_raw_parts_mut(start as *mut u8, len)
+    };
+    let original = text.to_vec();
+    for page in changed {
+        text[4096 * page + 7] ^= 0xff;
+    }
+    let start = text.as_ptr() as usize;
+    // SAFETY: as above.
+    unsafe { rewrite::empty(&(start..start + len)) };
+    let mut entries = std::vec![0u8; len / 4096 * 8];
+    let pages = std::fs::File::open("/proc/self/pagemap").unwrap();
+    pages.read_exact_at(&mut entries, (start / 4096 * 8) as u64).unwrap();
+    let present: Vec<usize> = (0..len / 4096).filter(|page| entries[8 * page + 7] & 0x80 != 0).collect();
+    assert_eq!(present, changed);
+    for page in 0..len / 4096 {
+        let at = 4096 * page + 7;
+        assert_eq!(text[at] != original[at], changed.contains(&page), "page {page}");
+        text[at] = original[at];
+    }
+    assert!(text == &original[..]);
+    // SAFETY: mapped above; nothing refers to it any more.
+    unsafe { sys!(linux::__NR_munmap, start, len) };
+}
+
+#[test]
 fn symbols_are_found_in_memory() {
     unsafe extern "C" {
         fn getppid() -> i32;
