@@ -332,6 +332,19 @@ fn threads_one_at_a_time_keep_their_stack() {
     }
 }
 
+/// A thread of glibc blocks all signals but one while it ends. From the first such end on all signals came to the runtime's
+/// handler, and the child of each fork had 62 actions to give back.
+#[test]
+fn the_end_of_a_thread_catches_no_signals() {
+    let Some(job) = helper("caught_after_end", &[]) else { return };
+    for mode in under_heddle() {
+        let outcome = job.run(mode);
+        let caught = u64::from_str_radix(outcome.assert_clean().out().trim(), 16).unwrap();
+        let (hangup, child, terminate) = (1 << 0, 1 << 16, 1 << 14);
+        assert_eq!(caught & (hangup | child | terminate), 0, "[{mode}] {caught:x}");
+    }
+}
+
 /// Threads that spun with `sched_yield` kept a processor from being idle, and so from taking the thread that they waited for
 /// from the queue of one where another computed.
 #[test]
