@@ -101,21 +101,51 @@ macro_rules! load_vectors {
     };
 }
 
+/// The way in, for each of the two entries. `$extended`: whether the vector state beyond xmm0-15 counts.
+///
+/// On a kernel thread that is no worker of ours most calls are the kernel's as they are. Those go back to the stub at once;
+/// rcx and r11 suffice to see that, with instructions that leave the flags alone.
+macro_rules! enter {
+    ($extended:literal) => {
+        naked_asm!(
+            "mov r11, rcx",
+            "rdgsbase rcx",
+            "jrcxz 3f",
+            "lea rsp, [rsp - 128]",
+            "pushfq",
+            "push r11",
+            "push rax",
+            concat!("mov ecx, ", $extended),
+            "jmp {worker}",
+            "3: lea rsp, [rsp - 128]",
+            "push r11",
+            "lea r11, [rip + {ours}]",
+            "movzx ecx, al",
+            "movzx ecx, byte ptr [r11 + rcx]",
+            "jrcxz 4f",
+            "pop r11",
+            "pushfq",
+            "push r11",
+            "push rax",
+            concat!("mov ecx, ", $extended),
+            "jmp {outside}",
+            "4: pop rcx",
+            "lea rsp, [rsp + 128]",
+            "jmp rcx",
+            worker = sym enter_worker,
+            outside = sym enter_outside,
+            ours = sym crate::dispatch::PERHAPS_OURS,
+        )
+    };
+}
+
 /// Entry for sites in code that holds nothing but xmm0-15 across a system call.
 ///
 /// # Safety
 /// Reached from stubs only.
 #[unsafe(naked)]
 pub unsafe extern "C" fn enter() {
-    naked_asm!(
-        "lea rsp, [rsp - 128]",
-        "pushfq",
-        "push rcx",
-        "push rax",
-        "xor ecx, ecx",
-        "jmp {common}",
-        common = sym enter_common,
-    )
+    enter!("0")
 }
 
 /// Entry for all other sites: the extended vector state is kept when the thread parks.
@@ -124,12 +154,33 @@ pub unsafe extern "C" fn enter() {
 /// Reached from stubs only.
 #[unsafe(naked)]
 pub unsafe extern "C" fn enter_extended() {
+    enter!("1")
+}
+
+/// On one of our workers.
+#[unsafe(naked)]
+unsafe extern "C" fn enter_worker() {
     naked_asm!(
-        "lea rsp, [rsp - 128]",
-        "pushfq",
-        "push rcx",
-        "push rax",
-        "mov ecx, 1",
+        push_general!(),
+        "cld",
+        // From here on we are in the core, if we were not before.
+        "movzx r12d, byte ptr gs:[8]",
+        "mov byte ptr gs:[8], 1",
+        // Until the store the thread may be preempted, and go on on another worker: only now it is known which.
+        "mov r11, gs:[0]",
+        "jmp {common}",
+        common = sym enter_common,
+    )
+}
+
+/// On another kernel thread.
+#[unsafe(naked)]
+unsafe extern "C" fn enter_outside() {
+    naked_asm!(
+        push_general!(),
+        "cld",
+        "xor r12d, r12d",
+        "xor r11d, r11d",
         "jmp {common}",
         common = sym enter_common,
     )
@@ -138,18 +189,7 @@ pub unsafe extern "C" fn enter_extended() {
 #[unsafe(naked)]
 unsafe extern "C" fn enter_common() {
     naked_asm!(
-        push_general!(),
-        "cld",
-        // One of our workers? Then we are in the core from here on.
-        "rdgsbase r11",
-        "test r11, r11",
-        "mov r12d, 0",
-        "jz 2f",
-        "movzx r12d, byte ptr gs:[8]",
-        "mov byte ptr gs:[8], 1",
-        // Until the store the thread may be preempted, and go on on another worker: only now it is known which.
-        "mov r11, gs:[0]",
-        "2: mov rbx, rsp",
+        "mov rbx, rsp",
         "sub rsp, 256",
         "and rsp, -16",
         save_vectors!(),

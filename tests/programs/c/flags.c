@@ -45,6 +45,8 @@ static void *check(void *arg) {
 
 int main(void) {
     pthread_t thread;
+    // Also before the first thread.
+    check(NULL);
     pthread_create(&thread, NULL, check, NULL);
     pthread_join(thread, NULL);
     check(NULL);
