@@ -467,6 +467,7 @@ fn near_jumps(text: &[u8], near: &Near, targets: &mut Vec<u32>) {
             targets.push(to as u32);
         }
     };
+    let (mut waiting, mut count) = ([0u32; 64], 0);
     let mut at = 1;
     while at + 64 <= text.len() {
         let mut mask = (0..4).fold(0u64, |mask, i| {
@@ -483,12 +484,23 @@ fn near_jumps(text: &[u8], near: &Near, targets: &mut Vec<u32>) {
             };
             mask | u64::from(part) << (16 * i)
         });
+        // Most blocks have a few. A loop that ends after so many cannot be predicted; these steps are made for all.
+        for _ in 0..4 {
+            waiting[count] = (at + mask.trailing_zeros() as usize) as u32;
+            count += usize::from(mask != 0);
+            mask &= mask.wrapping_sub(1);
+        }
         while mask != 0 {
             check(at + mask.trailing_zeros() as usize);
             mask &= mask - 1;
         }
+        if count + 4 > waiting.len() {
+            waiting[..count].iter().for_each(|&p| check(p as usize));
+            count = 0;
+        }
         at += 64;
     }
+    waiting[..count].iter().for_each(|&p| check(p as usize));
     let is_jump = |p: usize| text[p] == 0xe9 || (p > 0 && text[p] & 0xf0 == 0x80 && text[p - 1] == 0x0f);
     for p in core::iter::once(0).chain(at..text.len()).filter(|&p| p < text.len() && is_jump(p)) {
         check(p);
