@@ -225,14 +225,8 @@ pub fn decode(code: &[u8], address: u64) -> Option<Decoded> {
         _ if class & BYTE != 0 => 1,
         _ if class & WORD == 0 => 0,
         _ if class & NEAR != 0 => 4,
-        _ if prefixes.wide => {
-            if !two && opcode & 0xf8 == 0xb8 {
-                8
-            } else {
-                4
-            }
-        }
-        _ if prefixes.size => 2,
+        _ if prefixes.wide && !two && opcode & 0xf8 == 0xb8 => 8,
+        _ if prefixes.size && !prefixes.wide => 2,
         _ => 4,
     };
     let mut refers = Refers::Nothing;
