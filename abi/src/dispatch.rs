@@ -116,7 +116,7 @@ const OUTSIDE: [u32; 35] = [
 
 /// For the entry: what the low byte of a call's number tells, so that it need not come here for most calls of a kernel thread
 /// that is not ours. 0: none of those that [`outside`] knows.
-pub static PERHAPS_OURS: [u8; 256] = {
+pub(crate) static PERHAPS_OURS: [u8; 256] = {
     let mut table = [0; 256];
     let mut i = 0;
     while i < OUTSIDE.len() {
