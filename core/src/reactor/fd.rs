@@ -379,8 +379,10 @@ impl Descriptors {
 
     /// All that something may be known of.
     fn in_use(&self) -> impl Iterator<Item = i32> {
-        let used = |fd: usize| self.used[fd / PAGE / 64].load(Ordering::Relaxed) >> (fd / PAGE % 64) & 1 != 0;
-        let pages = (0..self.len.load(Ordering::Relaxed)).step_by(PAGE).filter(move |&fd| used(fd));
+        let words = self.used.iter().map(|word| word.load(Ordering::Relaxed)).enumerate();
+        let pages = words.filter(|&(_, word)| word != 0).flat_map(|(at, word)| {
+            (0..64).filter(move |bit| word >> bit & 1 != 0).map(move |bit| (64 * at + bit) * PAGE)
+        });
         pages.flat_map(|first| first as i32..(first + PAGE) as i32)
     }
 

@@ -145,7 +145,11 @@ impl Default for Reactor {
     }
 }
 
-/// Moves a descriptor close to the top of what RLIMIT_NOFILE allows.
+/// Our own descriptors have numbers below this. The kernel's table is as long as the highest descriptor, and copied whole by each
+/// `fork` and `posix_spawn`: 8 MB where a million are allowed.
+const MOST: u64 = 1 << 12;
+
+/// Moves a descriptor out of the way of the program's: close to the top of what RLIMIT_NOFILE allows, but below [`MOST`].
 ///
 /// # Safety
 /// `fd` is a raw result of a call that made a descriptor nobody else uses.
@@ -155,7 +159,7 @@ pub unsafe fn high(fd: Raw) -> Result<i32, i32> {
     // SAFETY: prlimit writes the local; the descriptor is ours.
     unsafe {
         sys!(l::__NR_prlimit64, 0, l::RLIMIT_NOFILE, 0, &mut limit as *mut _);
-        let top = (limit.rlim_cur.min(1 << 20)).saturating_sub(64).max(3);
+        let top = (limit.rlim_cur.min(MOST)).saturating_sub(64).max(3);
         match check(sys!(l::__NR_fcntl, fd, l::F_DUPFD_CLOEXEC, top)) {
             Ok(new) => {
                 sys!(l::__NR_close, fd);
