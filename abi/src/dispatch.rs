@@ -3,7 +3,7 @@
 use crate::entry::Frame;
 use crate::sites::{DONE, RAW_PLAIN, RAW_POST};
 use crate::thread::CloneArgs;
-use crate::wait::{Next, e, fail, interrupted};
+use crate::wait::{Next, e, ended_early, fail};
 use crate::{
     credentials, fd, futex, io, kernel_locks, memory, poll, process, robust, scheduling, signal, start, task_files,
     thread, time, timer,
@@ -738,31 +738,18 @@ pub unsafe fn blocking_for_long(frame: &mut Frame, number: usize, args: [usize; 
 }
 
 /// Makes the call, and makes it again when a signal that was not for this thread interrupted it, or one came before it was
-/// made.
+/// made for the first time.
 unsafe fn until_done(frame: &mut Frame, restartable: bool, call: &dyn Fn() -> isize) -> isize {
+    let mut waited = false;
     loop {
         let r = call();
         if r != fail(e::EINTR) && r != signal::kernel::NOT_MADE {
             return r;
         }
-        let w = worker();
-        // SAFETY: our own record; the current thread.
-        unsafe {
-            if (*w).attention.load(Ordering::Relaxed) != 0 {
-                signal::kernel::empty_inbox(w);
-            }
-            let t = (*w).current;
-            if signal::deliverable(t) {
-                if interrupted(frame, restartable) == Next::Interrupted && r != signal::kernel::NOT_MADE {
-                    return r;
-                }
-            } else {
-                (*t).attention.store(false, Ordering::Relaxed);
-                if signal::deliverable(t) {
-                    (*t).attention.store(true, Ordering::Relaxed);
-                }
-            }
-            // The interruption was not for this thread, or its handlers want the call restarted.
+        waited |= r == fail(e::EINTR);
+        // SAFETY: the current thread, inside the core, with no wait open.
+        if unsafe { ended_early(frame, restartable) } == Next::Interrupted && waited {
+            return fail(e::EINTR);
         }
     }
 }
