@@ -696,7 +696,7 @@ fn is_interruptible(number: u32) -> bool {
 pub unsafe fn blocking(frame: &mut Frame, number: usize, args: [usize; 6], restartable: bool) -> isize {
     // SAFETY: the caller's.
     unsafe {
-        until_done(frame, restartable, &|| {
+        until_done(frame, restartable, false, &|| {
             let t = sched::current();
             sched::blocking(|| {
                 if is_interruptible(number as u32) {
@@ -713,7 +713,7 @@ pub unsafe fn blocking(frame: &mut Frame, number: usize, args: [usize; 6], resta
 unsafe fn on_terminal(frame: &mut Frame, number: usize, args: [usize; 6]) -> isize {
     // SAFETY: the caller's.
     unsafe {
-        until_done(frame, true, &|| {
+        until_done(frame, true, false, &|| {
             let t = sched::current();
             sched::blocking(|| signal::kernel::on_terminal(t, || signal::kernel::interruptible(t, number, &args)))
         })
@@ -728,7 +728,7 @@ unsafe fn on_terminal(frame: &mut Frame, number: usize, args: [usize; 6]) -> isi
 pub unsafe fn blocking_for_long(frame: &mut Frame, number: usize, args: [usize; 6], restartable: bool) -> isize {
     // SAFETY: the caller's.
     unsafe {
-        let r = until_done(frame, restartable, &|| {
+        let r = until_done(frame, restartable, true, &|| {
             let t = sched::current();
             sched::blocking_for_long(|| signal::kernel::interruptible(t, number, &args))
         });
@@ -739,8 +739,9 @@ pub unsafe fn blocking_for_long(frame: &mut Frame, number: usize, args: [usize; 
 
 /// Makes the call, and makes it again when a signal that was not for this thread interrupted it, or one came before it was
 /// made for the first time.
-unsafe fn until_done(frame: &mut Frame, restartable: bool, call: &dyn Fn() -> isize) -> isize {
-    let mut waited = false;
+///
+/// `waited`: it has been seen already that there is something to wait for. Then every signal comes while it waits.
+unsafe fn until_done(frame: &mut Frame, restartable: bool, mut waited: bool, call: &dyn Fn() -> isize) -> isize {
     loop {
         let r = call();
         if r != fail(e::EINTR) && r != signal::kernel::NOT_MADE {

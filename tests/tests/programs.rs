@@ -85,6 +85,7 @@ programs! {
         signals_before_wakes { workers: &[2, 1, 4] },
         signals_direct { workers: &[2, 1] },
         signals_eintr { workers: &[2, 1] },
+        signals_eintr_crowd { workers: &[2, 1, 4] },
         signals_elsewhere { workers: &[2, 1] },
         signals_fault { workers: &[2, 1] },
         signals_fifo { workers: &[2, 1, 4] },
