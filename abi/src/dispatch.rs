@@ -327,7 +327,7 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                     Some(a) => {
                         let shares = |flag: u32| a.flags & u64::from(flag) != 0;
                         if shares(l::CLONE_VFORK) {
-                            signal::kernel::pass_receiving(worker());
+                            signal::masks::pass_receiving(worker());
                         }
                         process::before_raw(shares(l::CLONE_VM), !shares(l::CLONE_SIGHAND));
                         return Post;
@@ -340,7 +340,7 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                 return Post;
             }
             l::__NR_vfork => {
-                signal::kernel::pass_receiving(worker());
+                signal::masks::pass_receiving(worker());
                 process::before_raw(true, true);
                 return Post;
             }
@@ -395,7 +395,7 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                 let r = sys::syscall6(number as usize, args());
                 if r >= 0 {
                     // What the caller blocks stays with the kernel, where the descriptor reads it.
-                    signal::kernel::keep(*(a1 as *const u64) & (*t).identity.sig_mask.load(Ordering::Relaxed));
+                    signal::masks::keep(*(a1 as *const u64) & (*t).identity.sig_mask.load(Ordering::Relaxed));
                 }
                 r
             }
@@ -715,7 +715,7 @@ unsafe fn on_terminal(frame: &mut Frame, number: usize, args: [usize; 6]) -> isi
     unsafe {
         until_done(frame, true, false, &|| {
             let t = sched::current();
-            sched::blocking(|| signal::kernel::on_terminal(t, || signal::kernel::interruptible(t, number, &args)))
+            sched::blocking(|| signal::masks::on_terminal(t, || signal::kernel::interruptible(t, number, &args)))
         })
     }
 }

@@ -177,7 +177,7 @@ unsafe fn keep_trying(
 unsafe fn may_wait(number: usize, args: &[usize; 6]) -> isize {
     let t = current();
     // SAFETY: the program's call by the current thread, inside the core.
-    unsafe { blocking(|| signal::kernel::on_terminal(t, || signal::kernel::interruptible(t, number, args))) }
+    unsafe { blocking(|| signal::masks::on_terminal(t, || signal::kernel::interruptible(t, number, args))) }
 }
 
 /// Whether `fd` is the terminal of a process in the background: the kernel refuses calls on it, or stops the process, at once.

@@ -181,7 +181,7 @@ pub unsafe extern "C" fn after_raw(frame: &mut Frame) {
             end_fork();
         }
         (*w).held.store(0, Ordering::Relaxed);
-        let open = signal::kernel::worker_mask(&*w);
+        let open = signal::masks::worker_mask(&*w);
         sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &open as *const _, 0, 8);
         // The frame's continuation is complete (it points past the call); handlers want the site's own.
         frame.continuation -= sites::DONE as u64;
@@ -226,7 +226,8 @@ unsafe fn become_ordinary(outside: bool) {
         signal::pending::reset();
         crate::timer::reset();
         signal::actions::give_back(outside);
-        signal::kernel::keep_nothing();
+        signal::masks::keep_nothing();
+        signal::kernel::reset();
         if outside {
             RT.descriptors.forget_kinds();
             crate::fd::waiting_changed();
@@ -261,14 +262,14 @@ pub unsafe fn exec(frame: &mut Frame, number: usize, args: [usize; 6]) -> isize 
             while EXECUTING.swap(true, Ordering::Acquire) {
                 heddle_core::sched::yield_now();
             }
-            let mask = signal::kernel::keep_for_exec((*current()).identity.sig_mask.load(Ordering::Relaxed));
+            let mask = signal::masks::keep_for_exec((*current()).identity.sig_mask.load(Ordering::Relaxed));
             signal::actions::ignore_really(true); // which drops what is pending in the kernel: nothing yet, or just now
             signal::pending::hand_over(current(), mask);
             signal::actions::ignore_kicks(true);
             let r = signal::calls::with_own_mask(current(), number, args);
             let signalled =
                 (*worker()).attention.load(Ordering::Relaxed) != 0 || (*current()).attention.load(Ordering::Relaxed);
-            signal::kernel::exec_failed(current(), mask);
+            signal::masks::exec_failed(current(), mask);
             // Release: all is undone. pairs: process.executing
             EXECUTING.store(false, Ordering::Release);
             // A signal that came before the kernel began: its handler first.

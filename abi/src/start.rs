@@ -137,7 +137,7 @@ unsafe fn take_over(mask: u64) -> Result<*mut Thread, i32> {
     unsafe {
         let pid = heddle_core::sys!(l::__NR_getpid) as i32;
         signal::kernel::set_process(pid);
-        signal::kernel::receive_here();
+        signal::masks::receive_here();
         let seed = (arch::ticks() >> 4) as u32 ^ (pid as u32).wrapping_mul(0x9E37_79B9);
         RT.threads.reserve(seed)?;
         let Some(main) = RT.threads.allocate() else { return Err(linux_raw_sys::errno::EAGAIN as i32) };

@@ -1,6 +1,6 @@
 //! What the program wants done about each signal, and what the kernel is told.
 
-use super::{KICK, bit, kernel};
+use super::{KICK, bit, kernel, masks};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use heddle_core::lock::SpinLock;
 use heddle_core::sys::{check, linux as l};
@@ -91,7 +91,7 @@ unsafe fn apply(signal: u32, action: &Action) {
     let wanted = BLOCKED.load(Ordering::Relaxed) | FAULTS;
     let armed = match action.handler {
         DEFAULT => wanted & bit(signal) != 0,
-        IGNORE => wanted & !kernel::kept() & bit(signal) != 0,
+        IGNORE => wanted & !masks::kept() & bit(signal) != 0,
         _ => true,
     };
     let armed = armed || INTERNAL & bit(signal) != 0;

@@ -4,7 +4,7 @@ use super::actions::{self, Action};
 use super::context::Stack;
 use super::deliver::set_mask;
 use super::pending::Refused;
-use super::{bit, deliver, kernel, pending};
+use super::{bit, deliver, kernel, masks, pending};
 use crate::entry::Frame;
 use crate::time::read_timespec;
 use crate::wait::{NEVER, after, begin, e, fail, park};
@@ -82,7 +82,7 @@ pub unsafe fn sigpending(t: *mut Thread, args: [usize; 6]) -> isize {
         if args[1] > 8 {
             return fail(e::EINVAL);
         }
-        let set = (pending::pending(t) | kernel::pending_kept()) & (*t).identity.sig_mask.load(Ordering::Relaxed);
+        let set = (pending::pending(t) | masks::pending_kept()) & (*t).identity.sig_mask.load(Ordering::Relaxed);
         core::ptr::copy_nonoverlapping((&raw const set).cast::<u8>(), args[0] as *mut u8, args[1]);
     }
     0
@@ -165,7 +165,7 @@ unsafe fn to_thread(tid: u32, signal: u32, info: impl FnOnce() -> SigInfo) -> is
     if signal == 0 {
         return 0;
     }
-    if signal == l::SIGKILL || signal == l::SIGSTOP || kernel::is_kept(signal) {
+    if signal == l::SIGKILL || signal == l::SIGSTOP || masks::is_kept(signal) {
         // SAFETY: no memory is touched.
         return unsafe { sys!(l::__NR_kill, kernel::process(), signal) };
     }
@@ -257,7 +257,7 @@ pub unsafe fn kill(process: i32, signal: u32) -> Option<isize> {
     if process != kernel::process() || signal == 0 || signal > 64 || signal == l::SIGKILL || signal == l::SIGSTOP {
         return None;
     }
-    if kernel::is_kept(signal) || kernel::is_kept_for_exec(signal) {
+    if masks::is_kept(signal) || masks::is_kept_for_exec(signal) {
         return None;
     }
     if signal == l::SIGCONT {
@@ -336,7 +336,7 @@ pub unsafe fn sigqueueinfo(args: [usize; 6]) -> Option<isize> {
     if process as i32 != kernel::process() || signal == 0 || signal > 64 {
         return None;
     }
-    if kernel::is_kept(signal as u32) || kernel::is_kept_for_exec(signal as u32) {
+    if masks::is_kept(signal as u32) || masks::is_kept_for_exec(signal as u32) {
         return None;
     }
     // SAFETY: the program's siginfo_t.
@@ -378,7 +378,7 @@ pub unsafe fn sigtimedwait(t: *mut Thread, args: [usize; 6]) -> isize {
                 }
                 break (found[0] & 0xffff_ffff) as isize;
             }
-            let kept = kernel::kept() & wanted;
+            let kept = masks::kept() & wanted;
             if kept != 0 {
                 let no_time = [0u64; 2];
                 let r = sys!(l::__NR_rt_sigtimedwait, &raw const kept, info, no_time.as_ptr(), 8);
@@ -390,7 +390,7 @@ pub unsafe fn sigtimedwait(t: *mut Thread, args: [usize; 6]) -> isize {
                 break fail(e::EAGAIN);
             }
             if kept != 0 {
-                kernel::let_go(kept); // who waits is to be woken
+                masks::let_go(kept); // who waits is to be woken
                 continue;
             }
             let Some(ticket) = begin(t) else { break fail(e::EINTR) };

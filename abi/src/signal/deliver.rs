@@ -2,7 +2,7 @@
 
 use super::actions::{self, DEFAULT, IGNORE};
 use super::context::{SignalFrame, UContext};
-use super::{bit, kernel, pending};
+use super::{bit, kernel, masks, pending};
 use crate::entry::Frame;
 use core::arch::naked_asm;
 use core::sync::atomic::{Ordering, compiler_fence};
@@ -250,9 +250,9 @@ pub unsafe fn set_mask(t: *mut Thread, mask: u64) {
         }
         // SeqCst: a sender adds a signal, then looks at the mask; we set it, then look what is pending. pairs: signal.mask
         fence(Ordering::SeqCst);
-        let kept = kernel::kept();
+        let kept = masks::kept();
         if kept & !mask != 0 {
-            kernel::let_go(kept & !mask);
+            masks::let_go(kept & !mask);
         }
         if pending::deliverable(t) {
             (*t).attention.store(true, Ordering::Relaxed);

@@ -10,13 +10,14 @@
 use super::actions::{self, Action, DEFAULT, IGNORE};
 use super::context::{SignalFrame, UContext, float_size};
 use super::deliver;
+use super::masks::{QUEUED, base_mask, receives, shield_queued, unshield, worker_mask};
 use super::pending;
 use super::remote;
 use super::{KICK, bit};
 use crate::report;
 use crate::wait::{e, fail};
 use core::arch::naked_asm;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering, compiler_fence};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use heddle_core::clock;
 use heddle_core::identity::SigInfo;
 use heddle_core::prim::fence;
@@ -25,21 +26,21 @@ use heddle_core::sys::linux as l;
 use heddle_core::thread::Thread;
 
 const SA_RESTORER: u64 = 0x0400_0000;
-const ALL: u64 = u64::MAX;
+pub(super) const ALL: u64 = u64::MAX;
 
 /// Room for signals that arrived while the worker was in the core; emptied when it leaves.
 pub struct Inbox {
     infos: [SigInfo; 16],
-    len: usize,
+    pub(super) len: usize,
     /// It is nearly full: the worker blocks signals until it has been emptied, so that the kernel keeps what comes.
-    closed: bool,
+    pub(super) closed: bool,
 }
 
 /// A worker's `attention` while it routes the last signal of its inbox.
 const ROUTING: u32 = 2;
 
 /// Signals that an instruction may raise; the kernel ends a process that blocks them then.
-const FAULTS: u64 =
+pub(super) const FAULTS: u64 =
     bit(l::SIGSEGV) | bit(l::SIGBUS) | bit(l::SIGILL) | bit(l::SIGTRAP) | bit(l::SIGFPE) | bit(l::SIGSYS);
 
 /// What the kernel is told for an armed signal.
@@ -197,288 +198,6 @@ pub fn preempt_wanted(w: &Worker) -> bool {
     }
 }
 
-/// Signals that every worker blocks in the kernel, so that they stay pending there for a `signalfd` to read.
-static KEPT: AtomicU64 = AtomicU64::new(0);
-
-/// Signals that they block while a thread is in `execve`, for the new program.
-static KEPT_FOR_EXEC: AtomicU64 = AtomicU64::new(0);
-
-/// What all workers block in the kernel.
-fn base_mask() -> u64 {
-    KEPT.load(Ordering::Relaxed) | KEPT_FOR_EXEC.load(Ordering::Relaxed)
-}
-
-/// The kernel-level mask of worker `w`.
-pub fn worker_mask(w: &Worker) -> u64 {
-    let own = base_mask() | w.shielded.load(Ordering::Relaxed);
-    if receives(w) { own } else { own | QUEUED }
-}
-
-/// Signals of which the kernel queues several of one number, in order; less those that glibc and we use.
-const QUEUED: u64 = ALL << 33;
-
-/// The kernel thread that takes queued signals: the receiver.
-///
-/// # Protocol
-/// The kernel gives the instances of a number in the order in which they were sent, but to whichever kernel thread asks, and
-/// says nothing of their order in what it gives. So one worker takes them, and all others block them:
-/// * The receiver is the kernel thread that has started the runtime, mostly the process's first, which the kernel prefers
-///   anyway. Nothing changes for a signal that comes alone.
-/// * It hands them to threads in the order in which it took them: what is in its inbox comes before what a handler finds
-///   later (`on_signal`), and before what [`collect`] asks for (`shield_queued`).
-/// * Before it waits in the kernel with all signals blocked, for the child of a `vfork`, it makes another worker the
-///   receiver (`pass_receiving`): first it blocks them itself and hands out what it has taken, so it has none under way when
-///   the other one opens its mask. If that is entering a `vfork` too just then, the signals wait for its return.
-/// * A worker in [`collect`] that is not the receiver does not ask for queued signals: while the kernel has some, it waits
-///   for the receiver.
-///
-/// While a thread tries `execve`, its worker has the thread's own mask, so it may take some as well.
-///
-/// # Rejected
-/// * *Numbering what was taken*: the number would be given in the handler, after the kernel's choice; two workers may be
-///   there in either order.
-/// * *All workers block them, and who has a lock asks with `rt_sigtimedwait`*: nobody is told that there are some but through
-///   a `signalfd`, one more descriptor that does not belong to the program, and through workers that poll: while all of them
-///   compute or wait in the kernel none does.
-/// * *A kernel thread that does nothing else*: each signal costs a switch more, and [`collect`] has to wait for it as it
-///   does for the receiver.
-static RECEIVER: AtomicI32 = AtomicI32::new(0);
-
-/// Whether `w` is the receiver.
-fn receives(w: &Worker) -> bool {
-    // Acquire: what the last receiver took is pending. pairs: signal.receiver
-    w.tid.load(Ordering::Relaxed) == RECEIVER.load(Ordering::Acquire)
-}
-
-/// The caller's kernel thread, which starts the runtime, becomes the receiver.
-pub fn receive_here() {
-    // SAFETY: touches no memory.
-    RECEIVER.store(unsafe { heddle_core::sys!(l::__NR_gettid) } as i32, Ordering::Relaxed);
-}
-
-/// The caller's worker, which is about to wait with all signals blocked, hands receiving on if it is the receiver and there is
-/// another worker.
-///
-/// # Safety
-/// Inside the core, no locks held. Its mask, and `held`, are for the caller to put right afterwards (`process::after_raw`).
-pub unsafe fn pass_receiving(w: *mut Worker) {
-    // SAFETY: our own record.
-    unsafe {
-        (*w).held.store(1, Ordering::Relaxed);
-        if !receives(&*w) {
-            return;
-        }
-        shield_queued(w);
-        let mut next: *const Worker = core::ptr::null();
-        heddle_core::sched::RT.for_each_worker(&mut |other| {
-            if !core::ptr::eq(other, w)
-                && other.held.load(Ordering::Relaxed) == 0
-                && other.tid.load(Ordering::Relaxed) != 0
-            {
-                next = other;
-            }
-        });
-        if let Some(next) = next.as_ref() {
-            // Release: what we took is pending. pairs: signal.receiver
-            RECEIVER.store(next.tid.load(Ordering::Relaxed), Ordering::Release);
-            kick(next);
-        }
-        unshield(w);
-    }
-}
-
-/// Blocks queued signals on the caller's kernel thread at a moment when its inbox is empty.
-unsafe fn shield_queued(w: *mut Worker) {
-    // SAFETY: our own record, inside the core; the inbox is this kernel thread's.
-    unsafe {
-        loop {
-            if (*w).attention.load(Ordering::Relaxed) != 0 {
-                empty_inbox(w);
-            }
-            shield(w, QUEUED);
-            if (&raw const (*inbox(w)).len).read_volatile() == 0 {
-                return;
-            }
-            unshield(w);
-        }
-    }
-}
-
-/// Blocks `set` on the caller's kernel thread, whose mask kicks set anew, until [`unshield`].
-unsafe fn shield(w: *mut Worker, set: u64) {
-    // SAFETY: our own record and mask.
-    unsafe {
-        (*w).shielded.store(set, Ordering::Relaxed);
-        compiler_fence(Ordering::SeqCst); // SeqCst: for kicks on this kernel thread. pairs: worker.shielded
-        heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_BLOCK, &raw const set, 0, 8);
-    }
-}
-
-/// Ends that, as far as the worker's mask lets it.
-unsafe fn unshield(w: *mut Worker) {
-    // SAFETY: our own record and mask; the inbox is this kernel thread's.
-    unsafe {
-        let set = (*w).shielded.swap(0, Ordering::Relaxed);
-        compiler_fence(Ordering::SeqCst); // SeqCst: as above. pairs: worker.shielded
-        // A closed inbox is to be emptied first, which opens the mask.
-        if !(&raw const (*inbox(w)).closed).read_volatile() {
-            let open = set & !worker_mask(&*w);
-            heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_UNBLOCK, &raw const open, 0, 8);
-        }
-    }
-}
-
-/// Signals that the kernel keeps for a `signalfd`.
-pub fn kept() -> u64 {
-    KEPT.load(Ordering::Relaxed)
-}
-
-/// Whether the kernel keeps this signal for a `signalfd`.
-pub fn is_kept(signal: u32) -> bool {
-    kept() & bit(signal) != 0
-}
-
-/// Whether the kernel keeps this signal for the program that a thread is about to execute.
-pub fn is_kept_for_exec(signal: u32) -> bool {
-    KEPT_FOR_EXEC.load(Ordering::Relaxed) & bit(signal) != 0
-}
-
-/// A thread that blocks `mask` is about to execute another program: from the return on the kernel keeps what comes for the
-/// process and is in the result.
-///
-/// # Safety
-/// Inside the core on a worker; one thread at a time.
-pub unsafe fn keep_for_exec(mask: u64) -> u64 {
-    let mask = mask & !(actions::INTERNAL | FAULTS);
-    // Kernel threads take the new mask when they return from the handler of the kick, in which they do the errand.
-    let own = || {
-        KEPT_FOR_EXEC.store(mask, Ordering::Relaxed);
-        // SAFETY: this worker's own mask. The others' call does nothing.
-        unsafe {
-            let open = worker_mask(&*worker());
-            heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &open as *const _, 0, 8)
-        };
-        ((), Some([l::__NR_getpid as usize, 0, 0, 0, 0, 0, 0]))
-    };
-    if mask != 0 {
-        // SAFETY: the caller's.
-        unsafe {
-            let _ = heddle_core::sched::RT.errands.everywhere(own, kick);
-            empty_inbox(worker());
-        }
-        // What the others had taken before becomes pending when they leave the core; one that does not is stuck.
-        let patience = heddle_core::clock::now() + 20_000_000;
-        heddle_core::sched::RT.for_each_worker(&mut |w| {
-            // Acquire: what it took is pending. pairs: worker.inbox
-            while !core::ptr::eq(w, worker())
-                && w.attention.load(Ordering::Acquire) != 0
-                && heddle_core::clock::now() < patience
-            {
-                heddle_core::lock::yield_cpu();
-            }
-        });
-    }
-    mask
-}
-
-/// Undoes [`keep_for_exec`], `actions::ignore_really`, `pending::hand_over` and `actions::ignore_kicks`.
-///
-/// # Safety
-/// As there; `t` is the current thread.
-pub unsafe fn exec_failed(t: *mut Thread, mask: u64) {
-    let (all, mut before) = (ALL, 0u64);
-    // SAFETY: this worker's own mask; the caller's.
-    unsafe {
-        heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &all as *const _, &mut before as *mut _, 8);
-        pending::take_over((*t).identity.tid.load(Ordering::Relaxed), mask & !kept());
-        actions::ignore_really(false);
-        actions::ignore_kicks(false);
-        heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &before as *const _, 0, 8);
-        KEPT_FOR_EXEC.store(0, Ordering::Relaxed);
-        // Kicks that were sent meanwhile are lost: all workers get another.
-        heddle_core::sched::RT.for_each_worker(&mut |w| w.kicked.store(0, Ordering::Relaxed));
-        spread_mask();
-    }
-}
-
-/// A `signalfd` reads these signals, which the caller blocks: from the return on the kernel keeps them.
-///
-/// # Safety
-/// Inside the core on a worker, signals open.
-pub unsafe fn keep(signals: u64) {
-    let new = signals & !KEPT.load(Ordering::Relaxed);
-    if new == 0 {
-        return;
-    }
-    // As in `keep_for_exec`. What is ignored is told to the kernel when all block it: it would drop it otherwise.
-    let own = || {
-        KEPT.fetch_or(new, Ordering::Relaxed);
-        // SAFETY: this worker's own mask. The others' call does nothing.
-        unsafe { heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_BLOCK, &raw const new, 0, 8) };
-        ((), Some([l::__NR_getpid as usize, 0, 0, 0, 0, 0, 0]))
-    };
-    // SAFETY: the caller's.
-    let _ = unsafe { heddle_core::sched::RT.errands.everywhere(own, kick) };
-    actions::keeping_changed(new);
-}
-
-/// Signals that the kernel keeps and has.
-pub fn pending_kept() -> u64 {
-    let (kept, mut now) = (kept(), 0u64);
-    if kept != 0 {
-        // SAFETY: writes a local.
-        unsafe { heddle_core::sys!(l::__NR_rt_sigpending, &raw mut now, 8) };
-    }
-    now & kept
-}
-
-/// A thread unblocks some signals: they are no longer kept.
-///
-/// # Safety
-/// Inside the core.
-pub unsafe fn let_go(signals: u64) {
-    KEPT.fetch_and(!signals, Ordering::Relaxed);
-    actions::keeping_changed(signals);
-    spread_mask();
-}
-
-/// Nothing is kept, in a forked child.
-pub fn keep_nothing() {
-    ARRIVING.store(0, Ordering::Relaxed);
-    KEPT.store(0, Ordering::Relaxed);
-    KEPT_FOR_EXEC.store(0, Ordering::Relaxed);
-}
-
-/// Makes all workers take the base mask over: their kicked handlers return with it.
-fn spread_mask() {
-    // SAFETY: this worker's own mask; inside the core.
-    unsafe {
-        let mask = worker_mask(&*worker());
-        heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &mask as *const _, 0, 8);
-    }
-    heddle_core::sched::RT.for_each_worker(&mut |w| kick(w));
-}
-
-/// Makes a call of thread `t` on what may be a terminal: the kernel asks whether the caller's kernel thread blocks SIGTTIN and
-/// SIGTTOU, and a process in the background that does not is stopped.
-///
-/// # Safety
-/// The current thread, on a worker; `call` is the program's and stays on it.
-pub unsafe fn on_terminal(t: *const Thread, call: impl FnOnce() -> isize) -> isize {
-    // SAFETY: the caller's; our own record.
-    unsafe {
-        let shielded = actions::for_terminal((*t).identity.sig_mask.load(Ordering::Relaxed));
-        if shielded == 0 {
-            return call();
-        }
-        let w = worker();
-        shield(w, shielded);
-        let r = call();
-        unshield(w);
-        r
-    }
-}
-
 /// Gives a worker its signal stack and opens its mask.
 ///
 /// # Safety
@@ -592,6 +311,11 @@ unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UC
 /// Signals that handlers have seen and not routed yet.
 static ARRIVING: AtomicU32 = AtomicU32::new(0);
 
+/// No handler is at work, in a forked child.
+pub fn reset() {
+    ARRIVING.store(0, Ordering::Relaxed);
+}
+
 /// Routes a signal that a handler saw.
 unsafe fn arrive(info: &SigInfo) {
     // SAFETY: the caller's.
@@ -649,7 +373,7 @@ unsafe fn route(signal: u32, info: &SigInfo) {
 }
 
 /// A worker's inbox lies at the foot of its signal stack.
-unsafe fn inbox(w: *mut Worker) -> *mut Inbox {
+pub(super) unsafe fn inbox(w: *mut Worker) -> *mut Inbox {
     // SAFETY: the signal stack is large; frames start at its other end.
     unsafe { (*w).signal_stack as *mut Inbox }
 }

@@ -14,6 +14,7 @@ pub mod calls;
 pub mod context;
 pub mod deliver;
 pub mod kernel;
+pub mod masks;
 pub mod pending;
 pub mod remote;
 
