@@ -10,7 +10,7 @@
 use super::actions::{self, Action, DEFAULT, IGNORE};
 use super::context::{SignalFrame, UContext, float_size};
 use super::deliver;
-use super::masks::{QUEUED, base_mask, receives, shield_queued, unshield, worker_mask};
+use super::masks::{QUEUED, base_mask, receives, worker_mask};
 use super::pending;
 use super::remote;
 use super::{KICK, bit};
@@ -457,16 +457,9 @@ pub unsafe fn collect() {
     }
     // SAFETY: the caller's.
     unsafe {
-        let w = worker();
-        let queued = wanted & QUEUED;
-        if queued == 0 {
-            take_all(wanted);
-        } else if receives(&*w) {
-            shield_queued(w);
-            take_all(wanted);
-            unshield(w);
-        } else {
-            take_all(wanted & !QUEUED);
+        let (queued, others) = (wanted & QUEUED, wanted & !QUEUED);
+        if others != 0 || receives(&*worker()) {
+            take_all(others);
         }
         // A worker in a call that cannot be interrupted keeps what arrived for as long as that takes: not for ever.
         let mut start = 0;
@@ -498,14 +491,13 @@ pub unsafe fn collect() {
     }
 }
 
-/// Takes what the kernel holds of `wanted` for the process.
+/// Takes what the kernel holds of `wanted` for the process. If that is nothing, it is a call all the same: when it returns, the
+/// receiver has what was sent before in its inbox.
 unsafe fn take_all(wanted: u64) {
     let (mut info, now): (SigInfo, [u64; 2]) = ([0; 16], [0; 2]);
     // SAFETY: writes the local; inside the core.
     unsafe {
-        while wanted != 0
-            && heddle_core::sys!(l::__NR_rt_sigtimedwait, &wanted as *const _, info.as_mut_ptr(), now.as_ptr(), 8) > 0
-        {
+        while heddle_core::sys!(l::__NR_rt_sigtimedwait, &wanted as *const _, info.as_mut_ptr(), now.as_ptr(), 8) > 0 {
             route(info[0] as u32, &info);
         }
     }

@@ -41,12 +41,14 @@ pub(super) const QUEUED: u64 = ALL << 33;
 /// * The receiver is the kernel thread that has started the runtime, mostly the process's first, which the kernel prefers
 ///   anyway. Nothing changes for a signal that comes alone.
 /// * It hands them to threads in the order in which it took them: what is in its inbox comes before what a handler finds
-///   later (`on_signal`), and before what [`collect`](super::kernel::collect) asks for (`shield_queued`).
+///   later (`on_signal`). It never asks for them: as they are open on no other kernel thread, the kernel has it enter the
+///   handler, or not leave it, for those that were sent before a call that it makes returns. So in
+///   [`collect`](super::kernel::collect) all that have been sent are in its inbox.
 /// * Before it waits in the kernel with all signals blocked, for the child of a `vfork`, it makes another worker the
 ///   receiver (`pass_receiving`): first it blocks them itself and hands out what it has taken, so it has none under way when
 ///   the other one opens its mask. If that is entering a `vfork` too just then, the signals wait for its return.
-/// * A worker in [`collect`](super::kernel::collect) that is not the receiver does not ask for queued signals: while the kernel has some, it waits
-///   for the receiver.
+/// * A worker in [`collect`](super::kernel::collect) that is not the receiver does not ask for them either: while the kernel has
+///   some, it waits for the receiver.
 ///
 /// While a thread tries `execve`, its worker has the thread's own mask, so it may take some as well.
 ///
@@ -104,7 +106,7 @@ pub unsafe fn pass_receiving(w: *mut Worker) {
 }
 
 /// Blocks queued signals on the caller's kernel thread at a moment when its inbox is empty.
-pub(super) unsafe fn shield_queued(w: *mut Worker) {
+unsafe fn shield_queued(w: *mut Worker) {
     // SAFETY: our own record, inside the core; the inbox is this kernel thread's.
     unsafe {
         loop {
@@ -131,7 +133,7 @@ unsafe fn shield(w: *mut Worker, set: u64) {
 }
 
 /// Ends that, as far as the worker's mask lets it.
-pub(super) unsafe fn unshield(w: *mut Worker) {
+unsafe fn unshield(w: *mut Worker) {
     // SAFETY: our own record and mask; the inbox is this kernel thread's.
     unsafe {
         let set = (*w).shielded.swap(0, Ordering::Relaxed);
