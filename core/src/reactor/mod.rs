@@ -149,7 +149,7 @@ impl Default for Reactor {
 /// `fork` and `posix_spawn`: 8 MB where a million are allowed.
 const MOST: u64 = 1 << 12;
 
-/// Moves a descriptor out of the way of the program's: close to the top of what RLIMIT_NOFILE allows, but below [`MOST`].
+/// Moves a descriptor out of the way of the program's: close to the top of what RLIMIT_NOFILE allows, but below `MOST`.
 ///
 /// # Safety
 /// `fd` is a raw result of a call that made a descriptor nobody else uses.
