@@ -171,11 +171,8 @@ pub unsafe fn keep_for_exec(mask: u64) -> u64 {
     // Kernel threads take the new mask when they return from the handler of the kick, in which they do the errand.
     let own = || {
         KEPT_FOR_EXEC.store(mask, Ordering::Relaxed);
-        // SAFETY: this worker's own mask. The others' call does nothing.
-        unsafe {
-            let open = worker_mask(&*worker());
-            heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &open as *const _, 0, 8)
-        };
+        // SAFETY: inside the core. The others' call does nothing.
+        unsafe { take_mask_over() };
         ((), Some([l::__NR_getpid as usize, 0, 0, 0, 0, 0, 0]))
     };
     if mask != 0 {
@@ -266,13 +263,31 @@ pub fn keep_nothing() {
     KEPT_FOR_EXEC.store(0, Ordering::Relaxed);
 }
 
+/// Gives the caller's kernel thread the mask that its worker is to have.
+///
+/// # Safety
+/// Inside the core, on a worker.
+unsafe fn take_mask_over() {
+    // SAFETY: the caller's.
+    unsafe {
+        let w = worker();
+        let mut mask = worker_mask(&*w);
+        loop {
+            heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &mask as *const _, 0, 8);
+            // The worker may have become the receiver before that, by a kick whose handler returned with the mask of then.
+            let now = worker_mask(&*w);
+            if now == mask {
+                return;
+            }
+            mask = now;
+        }
+    }
+}
+
 /// Makes all workers take the base mask over: their kicked handlers return with it.
 fn spread_mask() {
-    // SAFETY: this worker's own mask; inside the core.
-    unsafe {
-        let mask = worker_mask(&*worker());
-        heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &mask as *const _, 0, 8);
-    }
+    // SAFETY: inside the core.
+    unsafe { take_mask_over() };
     heddle_core::sched::RT.for_each_worker(&mut |w| kick(w));
 }
 
