@@ -87,6 +87,26 @@ __attribute__((unused)) static int64_t now_ns(clockid_t clock) {
 
 __attribute__((unused)) static int64_t now_ms(void) { return now_ns(CLOCK_MONOTONIC) / 1000000; }
 
+__attribute__((unused)) static sigset_t set_with(int signal) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, signal);
+  return set;
+}
+
+__attribute__((unused)) static int is_pending(int signal) {
+  sigset_t set;
+  OK(sigpending(&set));
+  return sigismember(&set, signal);
+}
+
+/* Waits for a child, which exits with 0. */
+__attribute__((unused)) static void ends_well(pid_t pid) {
+  int status;
+  CHECK_EQ(waitpid(pid, &status, 0), pid);
+  CHECK_EQ(status, 0);
+}
+
 /* Waits until a joined thread is no more: its id lives a moment longer than it. */
 __attribute__((unused)) static void gone(pid_t tid) {
   while (syscall(SYS_tgkill, getpid(), tid, 0) == 0) sched_yield();

@@ -39,7 +39,7 @@ static void takes_turns_all(void) {
   CHECK_EQ(turns, 800);
 }
 
-static void ends_well(pid_t pid) {
+static void child_ends_well(pid_t pid) {
   int status;
   pid_t found;
   do found = waitpid(pid, &status, __WALL);
@@ -79,7 +79,7 @@ static void is_ordinary(void) {
       takes_turns_all();
       _exit(0);
     }
-    ends_well(pid);
+    child_ends_well(pid);
     /* A pipe where its creator's creator has a socket. */
     CHECK_EQ(write(streams[1], "ab", 2), 2);
     CHECK_EQ(read(streams[0], &c, 1), 1);
@@ -121,12 +121,12 @@ static void all(void) {
       changes_and_forks(how);
       _exit(0);
     }
-    ends_well(pid);
+    child_ends_well(pid);
     stack_t before, none = {.ss_flags = SS_DISABLE};
     OK(sigaltstack(&none, &before)); /* which it does not inherit */
     pid = clone(beside, stack + sizeof stack, CLONE_VM | SIGCHLD, (void *)how);
     CHECK(pid > 0);
-    ends_well(pid);
+    child_ends_well(pid);
     if (!(before.ss_flags & SS_DISABLE)) OK(sigaltstack(&before, 0));
   }
   char c;
@@ -139,7 +139,7 @@ static void all(void) {
     takes_turns_all();
     _exit(0);
   }
-  ends_well(pid);
+  child_ends_well(pid);
 }
 
 static void *all_in_thread(void *argument) {

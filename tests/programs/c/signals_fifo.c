@@ -19,13 +19,6 @@ static void on_signal(int signal, siginfo_t *info, void *context) {
   count++;
 }
 
-static sigset_t of(int signal) {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, signal);
-  return set;
-}
-
 /* A process that sends them, some at once and some with pauses. */
 static pid_t sender(int pauses) {
   pid_t parent = getpid(), pid = fork();
@@ -56,7 +49,7 @@ static void in_order(void) {
 }
 
 static void waits_for_all(void) {
-  sigset_t set = of(number);
+  sigset_t set = set_with(number);
   siginfo_t info;
   while (count < EACH) {
     struct timespec most = {20, 0};
@@ -70,7 +63,7 @@ static void waits_for_all(void) {
 
 static void kept(int pauses) {
   ended(sender(pauses));
-  sigset_t set = of(number);
+  sigset_t set = set_with(number);
   OK(pthread_sigmask(SIG_UNBLOCK, &set, 0));
   OK(pthread_sigmask(SIG_BLOCK, &set, 0));
   in_order(); /* all of them: the sender has ended */
@@ -85,7 +78,7 @@ static void waited_for(int pauses) {
 }
 
 static void handled(int pauses) {
-  sigset_t set = of(number);
+  sigset_t set = set_with(number);
   OK(pthread_sigmask(SIG_UNBLOCK, &set, 0));
   pid_t pid = sender(pauses);
   int64_t end = now_ms() + 20000;
@@ -132,7 +125,7 @@ static void *meanwhile(void *argument) {
 int main(void) {
   number = SIGRTMIN + 3;
   struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_RESTART};
-  sigset_t set = of(number);
+  sigset_t set = set_with(number);
   OK(sigaction(number, &action, 0));
   OK(pthread_sigmask(SIG_BLOCK, &set, 0));
   pthread_t others[OTHERS];

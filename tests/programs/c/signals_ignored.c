@@ -14,30 +14,11 @@ static char *self;
 enum { QUEUED = 40, UNBLOCKED = 41, HANDLED = 42 }; /* real-time signals */
 static volatile int stop;
 
-static sigset_t of(int signal) {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, signal);
-  return set;
-}
-
-static int is_pending(int signal) {
-  sigset_t set;
-  OK(sigpending(&set));
-  return sigismember(&set, signal);
-}
-
 /* The number of the signal, or -1 after a while. */
 static int wait_for(int signal, siginfo_t *info, int ms) {
-  sigset_t set = of(signal);
+  sigset_t set = set_with(signal);
   struct timespec most = {ms / 1000, ms % 1000 * 1000000};
   return sigtimedwait(&set, info, &most);
-}
-
-static void ends_well(pid_t pid) {
-  int status;
-  CHECK_EQ(waitpid(pid, &status, 0), pid);
-  CHECK_EQ(status, 0);
 }
 
 static void from_a_child(void) {
@@ -87,7 +68,7 @@ static void by_the_kernel(void) {
   OK(close(ends[0]));
   FAILS(write(ends[1], "x", 1), EPIPE);
   CHECK_EQ(wait_for(SIGPIPE, &info, 5000), SIGPIPE);
-  sigset_t set = of(SIGPIPE);
+  sigset_t set = set_with(SIGPIPE);
   OK(pthread_sigmask(SIG_UNBLOCK, &set, 0));
   FAILS(write(ends[1], "x", 1), EPIPE);
   OK(pthread_sigmask(SIG_BLOCK, &set, 0));
@@ -108,7 +89,7 @@ static void by_itself(void) {
 }
 
 static void children(void) {
-  sigset_t set = of(SIGCHLD), before;
+  sigset_t set = set_with(SIGCHLD), before;
   OK(pthread_sigmask(SIG_BLOCK, &set, &before));
   signal(SIGCHLD, SIG_IGN);
   pid_t pid = fork();
@@ -202,7 +183,7 @@ int main(int argc, char **argv) {
   self = inherits[0] = argv[0];
   int blocked[] = {SIGUSR1, QUEUED, SIGALRM, SIGPIPE};
   for (size_t i = 0; i < COUNT(blocked); i++) {
-    sigset_t set = of(blocked[i]);
+    sigset_t set = set_with(blocked[i]);
     OK(pthread_sigmask(SIG_BLOCK, &set, 0));
     signal(blocked[i], SIG_IGN);
   }
@@ -211,7 +192,7 @@ int main(int argc, char **argv) {
   all();
   puts("ok alone");
   pthread_t others[] = {start(computes, 0), start(sleeps, 0)};
-  sigset_t set = of(UNBLOCKED), before;
+  sigset_t set = set_with(UNBLOCKED), before;
   all();
   OK(pthread_sigmask(SIG_BLOCK, &set, &before)); /* once, somewhere */
   OK(pthread_sigmask(SIG_SETMASK, &before, 0));

@@ -11,28 +11,9 @@
 
 static volatile int stop, handled;
 
-static sigset_t of(int signal) {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, signal);
-  return set;
-}
-
-static int is_pending(int signal) {
-  sigset_t set;
-  OK(sigpending(&set));
-  return sigismember(&set, signal);
-}
-
 static void blocks(int how, int signal) {
-  sigset_t set = of(signal);
+  sigset_t set = set_with(signal);
   OK(pthread_sigmask(how, &set, 0));
-}
-
-static void ends_well(pid_t pid) {
-  int status;
-  CHECK_EQ(waitpid(pid, &status, 0), pid);
-  CHECK_EQ(status, 0);
 }
 
 /* From a process that is not a child of who ignores SIGCHLD when it ends. */
@@ -54,7 +35,7 @@ static void sent_by_another(int signal) {
 }
 
 static void waits_for(int signal, int code) {
-  sigset_t set = of(signal);
+  sigset_t set = set_with(signal);
   siginfo_t info;
   struct timespec most = {20, 0};
   int found;
@@ -97,7 +78,7 @@ static void kept(int signo, int ignored) {
 }
 
 static void kept_for_descriptor(int signo) {
-  sigset_t set = of(signo);
+  sigset_t set = set_with(signo);
   blocks(SIG_BLOCK, signo);
   signal(signo, SIG_IGN);
   int fd = signalfd(-1, &set, SFD_NONBLOCK);

@@ -11,13 +11,6 @@ enum { TIMER = 40, TRIES = 50 }; /* a real-time signal */
 
 static pthread_barrier_t barrier;
 
-static sigset_t of(int signal) {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, signal);
-  return set;
-}
-
 static void *computes(void *argument) {
   sigset_t set;
   int64_t end = now_ms() + 20000;
@@ -31,7 +24,7 @@ static void *computes(void *argument) {
 
 /* Main sleeps meanwhile, so its own CPU time stands still. */
 static void timers(timer_t timer) {
-  sigset_t set = of(TIMER);
+  sigset_t set = set_with(TIMER);
   join(start(computes, 0));
   CHECK_EQ(sigwaitinfo(&set, 0), TIMER);
   OK(timer_delete(timer));
@@ -118,7 +111,7 @@ static void protection_keys(void) {
 }
 
 int main(void) {
-  sigset_t set = of(TIMER);
+  sigset_t set = set_with(TIMER);
   OK(pthread_sigmask(SIG_BLOCK, &set, 0));
   OK(pthread_barrier_init(&barrier, 0, 2));
   struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = TIMER};

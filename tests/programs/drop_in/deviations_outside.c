@@ -20,12 +20,6 @@ static struct shared *shared;
 static char *self;
 static pthread_barrier_t barrier;
 
-static void ends_well(pid_t pid) {
-  int status;
-  CHECK_EQ(waitpid(pid, &status, 0), pid);
-  CHECK_EQ(status, 0);
-}
-
 /* This program again, outside of Heddle: its memory is descriptor 3. */
 static pid_t outside(const char *what, pid_t process, pid_t tid) {
   char numbers[2][20];

@@ -21,12 +21,6 @@ static void on_signal(int signal) {
   __atomic_fetch_add(&handled, 1, __ATOMIC_SEQ_CST);
 }
 
-static void ends_well(pid_t pid) {
-  int status;
-  CHECK_EQ(waitpid(pid, &status, 0), pid);
-  CHECK_EQ(status, 0);
-}
-
 /* What may be locked when another thread forks. */
 static void *busy(void *argument) {
   size_t size = 4096 * (1 + (intptr_t)argument);
