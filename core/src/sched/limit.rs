@@ -208,7 +208,7 @@ impl Climber {
             Phase::Full(until) => {
                 if s.now >= until && window.is_light_work() {
                     let full = window.rate();
-                    // A part more, or it is chance. Where workers wait for each other's CPU as little less is as good.
+                    // A part more, or it is chance. Where workers wait for CPUs a little less will do: the CPUs are of use to others.
                     let least = if window.waits_for_cpus() { full - full / 32 } else { full + full / 24 };
                     self.enter(Phase::Trial { least }, s);
                 }

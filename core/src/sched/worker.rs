@@ -53,7 +53,7 @@ pub struct Worker {
     /// Not 0: its thread has run for long, and is to step behind those that wait. Set by the monitor, which then calls
     /// [`super::Hooks::preempt`]. Each worker has a wish of its own, since several slices end at one look.
     pub preempt: AtomicU8,
-    /// Not 0 while asleep in the reactor: no lock is held, nothing is half done.
+    /// Not 0 while asleep, in the reactor, in a nap or without a processor: no lock is held, nothing is half done.
     pub asleep: AtomicU8,
     /// Not 0 while its thread waits for the child of a `vfork`, with all signals blocked.
     pub held: AtomicU8,
