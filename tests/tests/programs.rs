@@ -124,6 +124,7 @@ programs! {
         wait_child { workers: &[2, 1] },
         wake_order { workers: &[2, 1, 4] },
         yield_and_compute { workers: &[2, 1] },
+        yield_pairs { workers: &[2, 1, 4] },
     }
     cpp Cpp {
         cancel_unwinds,

@@ -223,7 +223,7 @@ impl Runtime {
     pub(super) unsafe fn idle(&self, p: &Processor) -> Option<*mut crate::thread::Thread> {
         let s = &self.sleepers;
         // SAFETY: the caller's.
-        if self.limit.nap(|word, wanted| unsafe { nap(p, word, wanted) }) {
+        if unsafe { self.nap(p) } {
             return None;
         }
         // One searcher at a time is enough on small machines, a few on big ones.
@@ -236,6 +236,15 @@ impl Runtime {
         }
         // SAFETY: the caller's.
         unsafe { self.sleep(p) }
+    }
+
+    /// Naps, if a worker is wanted to. Returns whether it did.
+    ///
+    /// # Safety
+    /// As [`idle`](Self::idle).
+    pub(super) unsafe fn nap(&self, p: &Processor) -> bool {
+        // SAFETY: the caller's.
+        self.limit.nap(|word, wanted| unsafe { nap(p, word, wanted) })
     }
 
     /// Searches with the mark held. `Some`: found (perhaps in the own queue); `None`: nothing, the mark is given back.

@@ -56,6 +56,12 @@ impl Limit {
         self.wanted.load(Ordering::Relaxed)
     }
 
+    /// Whether fewer nap than are wanted to.
+    #[inline]
+    pub fn wants_more(&self) -> bool {
+        self.wanted() > self.napping()
+    }
+
     /// Back to the beginning, in a forked child.
     pub fn reset(&self) {
         self.wanted.store(0, Ordering::Relaxed);
@@ -106,6 +112,8 @@ pub struct Sample {
     pub woken: u64,
     /// Switches so far.
     pub switches: u64,
+    /// Yields so far that found nobody else to run.
+    pub alone: u64,
     /// Nanoseconds so far that workers ran, slept or napped; the rest of their time they waited for a CPU.
     pub accounted: u64,
     /// Workers.

@@ -14,6 +14,7 @@ mod lately;
 mod limit;
 mod monitor;
 mod sleepers;
+mod spinning;
 mod worker;
 
 pub use account::{Watcher, cpu_time};
@@ -124,6 +125,9 @@ struct Spin {
     since: AtomicU64,
     /// The processor's `tick` when another one looked last: if it is still that, a thread computes.
     seen: AtomicU32,
+    /// Yields that found nobody else to run, and how long they took, in ticks.
+    alone: AtomicU64,
+    alone_for: AtomicU64,
 }
 
 /// Threads linked by `next`, the latest first.

@@ -6,6 +6,7 @@
 
 use super::limit::{Climber, Sample};
 use super::sleepers::Doze;
+use super::spinning::{Alone, Spinning};
 use super::{MAX_PROCESSORS, RT, account, worker};
 use crate::arch::ticks;
 use crate::clock;
@@ -57,6 +58,8 @@ struct Seen {
     since: u64,
     /// A thread waits that only the monitor could wake.
     urgent: bool,
+    /// What `Spin::alone_for` was at the last look.
+    alone_for: u64,
 }
 
 impl Monitor {
@@ -152,6 +155,7 @@ unsafe extern "C" fn monitor_start(seen: *mut u8) -> ! {
     let mut quiet = 0;
     let mut all_compute = false;
     let (mut climber, started) = (Climber::new(), (clock::now(), ticks()));
+    let mut spinning = Spinning::new(ticks());
     loop {
         // While threads that compute have all processors nobody else hears of an event until a slice ends.
         let event = if all_compute { RT.reactor.await_event(pause) } else { sleep(pause) };
@@ -170,6 +174,7 @@ unsafe extern "C" fn monitor_start(seen: *mut u8) -> ! {
             if quiet >= QUIET && RT.limit.napping() != 0 {
                 // They go to sleep with the others, and nobody dozes until they have.
                 climber.idle();
+                spinning.idle();
                 RT.limit.set(0, wake_nappers);
             } else if quiet >= QUIET {
                 // SAFETY: the word is ours.
@@ -190,7 +195,12 @@ unsafe extern "C" fn monitor_start(seen: *mut u8) -> ! {
         pause = if seen.found { PAUSE_MIN } else { (pause * 2).min(PAUSE_MAX).min(seen.due.max(PAUSE_MIN)) };
         all_compute = seen.all_compute;
         if n > 1 {
-            RT.limit.set(climber.look(&sample(&climber, started, seen.trouble)), wake_nappers);
+            let sample = sample(&climber, started, seen.trouble);
+            let spinners = spinning.look(&seen.alone, &sample);
+            RT.limit.set(climber.look(&sample).max(spinners), wake_nappers);
+            if spinning.is_measuring() {
+                pause = PAUSE_MIN;
+            }
         }
         // While all workers are busy the monitor keeps the deadlines.
         if RT.sleepers.sleeping() == 0 {
@@ -221,6 +231,7 @@ fn sample(climber: &Climber, started: (u64, u64), trouble: bool) -> Sample {
         now: clock::now(),
         woken: sum.reactor_wakes,
         switches: sum.switches,
+        alone: RT.processors().iter().map(|p| p.spin.alone.load(Ordering::Relaxed)).sum(),
         accounted: 0,
         workers: RT.processors().len() as u32,
         trouble,
@@ -256,6 +267,8 @@ struct Look {
     /// A thread runs that has been running since the last look, or many wait, or some that no worker has in its queue:
     /// whoever naps is needed.
     trouble: bool,
+    /// Whose threads yield alone.
+    alone: Alone,
 }
 
 /// One look at everything. `event`: there is one that nobody but the monitor has heard of.
@@ -266,6 +279,7 @@ unsafe fn look(seen: *mut Seen, slice: u64, event: bool) -> Look {
     let (mut found, mut due) = (false, u64::MAX);
     let mut all_compute = true;
     let mut trouble = RT.injected() != 0;
+    let mut alone = Alone::new(ticks());
     let hooks = RT.hooks();
     // SAFETY: the monitor is inside the core and has no processor: what it makes runnable is injected.
     unsafe {
@@ -297,8 +311,11 @@ unsafe fn look(seen: *mut Seen, slice: u64, event: bool) -> Look {
             let s = &mut *seen.add(p.index as usize);
             let tick = p.tick.load(Ordering::Relaxed);
             let changed = s.tick != tick;
+            let alone_for = p.spin.alone_for.load(Ordering::Relaxed);
+            alone.add(alone_for.wrapping_sub(s.alone_for));
+            s.alone_for = alone_for;
             if changed {
-                *s = Seen { tick, since: now, urgent: late };
+                *s = Seen { tick, since: now, urgent: late, ..*s };
             }
             all_compute &= !changed && !p.holder.is_in_kernel();
             trouble |= !changed && RT.sleepers.sleeping() == 0 || p.queue.len() + p.fresh.len() > MANY;
@@ -320,7 +337,7 @@ unsafe fn look(seen: *mut Seen, slice: u64, event: bool) -> Look {
                 // Stuck since the last look at least. Somebody must run what waits, and somebody must hear the reactor.
                 if (waiting || RT.sleepers.sleeping() == 0) && s.since + PAUSE_MIN / 2 < now {
                     found |= worker::hand_off(p);
-                    *s = Seen { tick, since: now, urgent: false };
+                    *s = Seen { tick, since: now, urgent: false, ..*s };
                 }
             } else if waiting {
                 if RT.sleepers.sleeping() > 0 {
@@ -332,7 +349,7 @@ unsafe fn look(seen: *mut Seen, slice: u64, event: bool) -> Look {
                     due = due.min(limit - (now - s.since));
                 } else {
                     // If it gives way at once the next one's slice begins now.
-                    *s = Seen { tick: tick.wrapping_add(1), since: now, urgent: false };
+                    *s = Seen { tick: tick.wrapping_add(1), since: now, urgent: false, ..*s };
                     due = due.min(limit);
                     let w = p.worker.load(Ordering::Relaxed);
                     if let Some(w) = w.as_ref() {
@@ -343,5 +360,8 @@ unsafe fn look(seen: *mut Seen, slice: u64, event: bool) -> Look {
             }
         }
     }
-    Look { found, due, all_compute: all_compute && RT.sleepers.sleeping() == 0, trouble }
+    if RT.sleepers.sleeping() != 0 {
+        alone = Alone::new(alone.now);
+    }
+    Look { found, due, all_compute: all_compute && RT.sleepers.sleeping() == 0, trouble, alone }
 }

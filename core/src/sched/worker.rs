@@ -64,6 +64,8 @@ pub struct Worker {
     scheduler: Context,
     /// Picked by a thread that could not wait for it, for the scheduler to run. Null if none.
     handed: *mut Thread,
+    /// It has left its thread to others, and naps before it looks for another one.
+    naps_next: bool,
     /// To be run after the next switch, on the new side: a thread's last act.
     last_act: Option<unsafe fn(*mut u8)>,
     last_act_of: *mut u8,
@@ -188,6 +190,10 @@ pub unsafe extern "C" fn sched_loop_entry(w: *mut u8) -> ! {
                 continue;
             }
             let p = &*(*w).processor;
+            if core::mem::replace(&mut (*w).naps_next, false) {
+                RT.nap(p);
+                continue;
+            }
             let idle = || {
                 p.lately.forget();
                 RT.idle(p)
@@ -387,6 +393,16 @@ unsafe fn leave() {
         };
         leave_for(next);
     }
+}
+
+/// As [`leave`], always for the scheduler.
+///
+/// # Safety
+/// As there.
+#[inline(never)]
+unsafe fn leave_to_scheduler() {
+    // SAFETY: the caller's.
+    unsafe { leave_for(None) };
 }
 
 /// As [`leave`], for this thread, or for the scheduler.

@@ -1,10 +1,13 @@
 //! Threads that let others run before they must wait: those that yield, that have received for a while, or that computed for a
 //! slice. `docs/design/007-turns-of-connections.md` and `018-turns-of-computing-threads.md` say why they do it when they do.
 
-use super::{FAIRNESS, inject_extended, leave, leave_extended, look_at_reactor, this_processor, this_worker};
+use super::{
+    FAIRNESS, inject_extended, leave, leave_extended, leave_to_scheduler, look_at_reactor, this_processor, this_worker,
+};
 use crate::arch::ticks;
 use crate::sched::{Processor, RT, Why};
-use core::sync::atomic::Ordering;
+use crate::thread::Thread;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Threads that come before those in the ring after a preemption.
 const MOST_FAVOURED: usize = 32;
@@ -80,8 +83,10 @@ pub unsafe fn yield_now() {
                 RT.expire(p, crate::clock::now());
             }
             if !p.has_work() && RT.injection.is_empty() {
-                crate::lock::yield_cpu();
-                return;
+                if RT.limit.wants_more() && (*w).only.is_null() && !(*t).extended {
+                    return step_aside(t);
+                }
+                return yield_alone(p);
             }
         }
         // New threads come behind the ring; but before who yields.
@@ -94,6 +99,35 @@ pub unsafe fn yield_now() {
             RT.enqueue(p, t);
             leave();
         }
+    }
+}
+
+/// The kernel's other threads may run.
+fn yield_alone(p: &Processor) {
+    let before = ticks();
+    crate::lock::yield_cpu();
+    let took = ticks().wrapping_sub(before);
+    let add = |sum: &AtomicU64, n| sum.store(sum.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    add(&p.spin.alone, 1);
+    add(&p.spin.alone_for, took);
+    // A yield during which the CPU was another's counts for as many as there could have been; its time is not the thread's.
+    add(&p.spin.since, took);
+    let more = (took / SPIN).min(u64::from(YIELDS)) as u32;
+    p.spin.yields.store(p.spin.yields.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+}
+
+/// Leaves the current thread to the other workers, and has this one nap (see `spinning`).
+///
+/// # Safety
+/// As [`yield_now`], on a thread without extended state.
+#[cold]
+#[inline(never)]
+unsafe fn step_aside(t: *mut Thread) {
+    // SAFETY: our own record; the thread is put in a queue once and then left.
+    unsafe {
+        (*this_worker()).naps_next = true;
+        RT.inject(t, Why::LeftOver);
+        leave_to_scheduler();
     }
 }
 
