@@ -112,8 +112,8 @@ pub struct Sample {
     pub woken: u64,
     /// Switches so far.
     pub switches: u64,
-    /// Yields so far that found nobody else to run.
-    pub alone: u64,
+    /// Waits so far by yields that found nobody else to run.
+    pub waits: u64,
     /// Nanoseconds so far that workers ran, slept or napped; the rest of their time they waited for a CPU.
     pub accounted: u64,
     /// Workers.

@@ -125,9 +125,12 @@ struct Spin {
     since: AtomicU64,
     /// The processor's `tick` when another one looked last: if it is still that, a thread computes.
     seen: AtomicU32,
-    /// Yields that found nobody else to run, and how long they took, in ticks.
-    alone: AtomicU64,
+    /// How long yields took that found nobody else to run, in ticks.
     alone_for: AtomicU64,
+    /// When the last one of them ended (`arch::ticks`).
+    last: AtomicU64,
+    /// How many waits they were: those that follow each other at once are one.
+    waits: AtomicU64,
 }
 
 /// Threads linked by `next`, the latest first.

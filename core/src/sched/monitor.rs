@@ -231,7 +231,7 @@ fn sample(climber: &Climber, started: (u64, u64), trouble: bool) -> Sample {
         now: clock::now(),
         woken: sum.reactor_wakes,
         switches: sum.switches,
-        alone: RT.processors().iter().map(|p| p.spin.alone.load(Ordering::Relaxed)).sum(),
+        waits: RT.processors().iter().map(|p| p.spin.waits.load(Ordering::Relaxed)).sum(),
         accounted: 0,
         workers: RT.processors().len() as u32,
         trouble,

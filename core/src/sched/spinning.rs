@@ -4,15 +4,16 @@
 //! busy. But what they wait for most of the time is cache lines on their way from one CPU to the other. On one worker each
 //! yield is a switch to the thread that is waited for, and the lines stay where they are.
 //!
-//! If the threads of all workers are in yields that find nobody else to run (`Spin::alone`) for a part of their time, it is tried how it
-//! goes with fewer: whoever yields alone next leaves its thread to the others and naps (`limit.rs`, `turns::step_aside`). There each
-//! yield is the end of a wait, if it was one for a thread of ours. With all workers a wait takes one yield at least. So if there are more
-//! of them with fewer workers than with all, more waits have ended in the same time.
+//! If the threads of all workers are in yields that find nobody else to run for a part of their time (`Spin::alone_for`), it is
+//! tried how it goes with fewer: whoever yields alone next leaves its thread to the others and naps (`limit.rs`,
+//! `turns::step_aside`). There each yield is a switch, and the end of a wait if it was one for a thread of ours. With all workers
+//! a wait is some yields with little between them (`Spin::waits`). If there are more switches and waits with fewer workers than with all,
+//! more waits have ended in the same time.
 
 use super::limit::Sample;
 
 /// The part of its time, in thousandths, that each worker's threads must have yielded alone.
-const EACH: u64 = 200;
+const EACH: u64 = 125;
 /// How long all are measured, and how long fewer, in nanoseconds.
 const WINDOW: u64 = 1_000_000;
 /// What is not measured after a change.
@@ -50,7 +51,7 @@ impl Alone {
 enum Phase {
     /// All run.
     Full,
-    /// Some nap, to see whether there are more yields per second than that.
+    /// Some nap, to see whether there are more waits per second than that.
     Trial(u64),
     /// Some nap until that time.
     Fewer { until: u64, least: u64 },
@@ -60,7 +61,7 @@ enum Phase {
 pub struct Spinning {
     last: u64,
     phase: Phase,
-    /// When the window began, and the yields until then.
+    /// When the window began, and the waits until then.
     from: Option<(u64, u64)>,
     /// Nothing is measured before that time.
     settled: u64,
@@ -93,7 +94,7 @@ impl Spinning {
     }
 
     fn decide(&mut self, waiting: bool, s: &Sample) {
-        let yields = s.switches + s.alone;
+        let waits = s.switches + s.waits;
         if s.now < self.settled {
             return;
         }
@@ -105,14 +106,14 @@ impl Spinning {
             return self.give_up(s);
         }
         let Some((since, before)) = self.from else {
-            self.from = Some((s.now, yields));
+            self.from = Some((s.now, waits));
             return;
         };
         if s.now - since < WINDOW {
             return;
         }
-        let rate = yields.saturating_sub(before) * 1_000_000_000 / (s.now - since);
-        self.from = Some((s.now, yields));
+        let rate = waits.saturating_sub(before) * 1_000_000_000 / (s.now - since);
+        self.from = Some((s.now, waits));
         match self.phase {
             Phase::Full => self.enter(Phase::Trial(rate + rate / 16), s.now + SETTLE),
             Phase::Trial(least) if rate > least => {
@@ -146,7 +147,7 @@ impl Spinning {
 mod tests {
     use super::*;
 
-    /// Threads of two workers: what part of their time each yields alone, in thousandths, and how many yields there are in a
+    /// Threads of two workers: what part of their time each yields alone, in thousandths, and how many waits there are in a
     /// millisecond with all and with fewer.
     struct Load {
         alone: [u64; 2],
@@ -173,7 +174,7 @@ mod tests {
                 let mut alone = Alone::new(self.spinning.last + TICKS);
                 self.sample.now += 500_000;
                 if self.napping == 0 {
-                    self.sample.alone += self.full / 2;
+                    self.sample.waits += self.full / 2;
                     self.alone.iter().for_each(|part| alone.add(part * TICKS / 1000));
                 } else {
                     self.sample.switches += self.fewer / 2;
@@ -227,7 +228,7 @@ mod tests {
             let mut alone = Alone::new(look * TICKS);
             (0..3).for_each(|_| alone.add(TICKS));
             sample.now += 500_000;
-            sample.alone += 10_000;
+            sample.waits += 10_000;
             assert_eq!(spinning.look(&alone, &sample), 0);
         }
     }

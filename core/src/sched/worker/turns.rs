@@ -24,6 +24,9 @@ const YIELDS: u32 = 256;
 /// Yields that come faster than one in so many ticks, about 1 us, are those of threads that wait.
 const SPIN: u64 = 1 << 12;
 
+/// Yields alone with less between them, in ticks, about 0.2 us, are of one wait.
+const BETWEEN: u64 = 1 << 9;
+
 /// After [`YIELDS`] yields on `p`. If its threads do nothing but yield, they wait for others, who may be queued on another
 /// processor, behind a thread that computes, and nobody is idle who would come for them: some are taken from there. So are some
 /// where there are more, by a thread that yields alone.
@@ -108,7 +111,10 @@ fn yield_alone(p: &Processor) {
     crate::lock::yield_cpu();
     let took = ticks().wrapping_sub(before);
     let add = |sum: &AtomicU64, n| sum.store(sum.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
-    add(&p.spin.alone, 1);
+    if before.wrapping_sub(p.spin.last.load(Ordering::Relaxed)) > BETWEEN {
+        add(&p.spin.waits, 1);
+    }
+    p.spin.last.store(before + took, Ordering::Relaxed);
     add(&p.spin.alone_for, took);
     // A yield during which the CPU was another's counts for as many as there could have been; its time is not the thread's.
     add(&p.spin.since, took);
