@@ -94,6 +94,25 @@ fn a_run_is_kept_resumed_reported_and_compared() {
     assert_fails(&run(&mut place.heddle(&arguments)), 125, &["tiny", "--out"]);
 }
 
+/// A machine that is in another state for half a minute must not be that of all rounds of one experiment.
+#[test]
+fn the_rounds_of_each_experiment_are_spread_over_the_run() {
+    let place = Place::new();
+    let folder = place.path("results");
+    let arguments = ["lab", "run", "--tiny", "--rounds", "2", "000-space", "002-waits", "--out", text(&folder)];
+    let output = run(&mut place.heddle(&arguments));
+    assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
+    let samples = fs::read_to_string(folder.join("results.jsonl")).unwrap();
+    let mut order: Vec<(u64, String)> = samples
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .map(|sample| (sample["round"].as_u64().unwrap(), sample["experiment"].as_str().unwrap().to_owned()))
+        .collect();
+    order.dedup();
+    let expected = [(0, "000-space"), (0, "002-waits"), (1, "000-space"), (1, "002-waits")];
+    assert_eq!(order, expected.map(|(round, id)| (round, id.to_owned())));
+}
+
 /// Claims of a report, each with what it must have.
 fn claims(folder: &Path) -> Vec<Value> {
     let report = fs::read_to_string(folder.join("report.json")).unwrap();

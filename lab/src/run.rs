@@ -1,5 +1,7 @@
-//! Running experiments: rounds over all points, so that what drifts on the machine drifts for all curves alike.
+//! Running experiments: rounds over all points of all experiments, so that what drifts on the machine drifts for all curves
+//! alike, and the rounds of each experiment see the machine throughout the run.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -31,46 +33,42 @@ pub struct Request {
 
 /// All quick experiments together end within this.
 const QUICK_LIMIT: Duration = Duration::from_secs(215);
-/// Fewer repetitions than this decide nothing, so they are made even if it takes up to twice as long as planned.
+/// Fewer repetitions than this decide nothing.
 const LEAST_ROUNDS: u32 = 6;
 
 struct Progress {
     terminal: bool,
     start: Instant,
-    size: Size,
-    rounds: u32,
+    /// Seconds that all rounds take, roughly.
     planned: f64,
-    done: f64,
+    /// Which part of the work was there before.
+    already: f64,
     /// Seconds after which no more is begun.
     limit: f64,
 }
 
 impl Progress {
-    /// Seconds that an experiment takes, roughly.
-    fn takes(&self, experiment: &Experiment) -> f64 {
-        let part = f64::from(self.rounds) / f64::from(self.size.rounds());
-        match self.size {
-            Size::Tiny => experiment.seconds * 0.05 * part,
-            Size::Quick => experiment.seconds,
-            Size::Full => experiment.hours * 3600.0 * part,
-        }
+    fn elapsed(&self) -> f64 {
+        self.start.elapsed().as_secs_f64()
     }
 
-    /// Says where we are; `within` is the part of the current experiment that is done.
-    fn show(&self, experiment: &Experiment, within: f64, what: &str) {
-        let part = ((self.done + within * self.takes(experiment)) / self.planned).clamp(0.0, 1.0);
-        let elapsed = self.start.elapsed().as_secs_f64();
+    /// Says where we are: `part` of the work is done.
+    fn show(&self, part: f64, what: &str) {
+        let elapsed = self.elapsed();
         // At first by plan, then more and more by what it took so far.
+        let new = part - self.already;
         let by_plan = self.planned * (1.0 - part);
-        let by_pace = if part > 0.0 { elapsed / part * (1.0 - part) } else { by_plan };
+        let by_pace = if new > 0.0 { elapsed / new * (1.0 - part) } else { by_plan };
         let left = (by_plan * (1.0 - part) + by_pace * part).min(self.limit - elapsed).max(1.0);
+        // What the time ends is done, too.
+        let part = part.max(elapsed / self.limit).clamp(0.0, 1.0);
         let left = match left {
             7200.0.. => format!("{:.0} hours", left / 3600.0),
             90.0.. => format!("{:.0} min", left / 60.0),
             _ => format!("{left:.0} s"),
         };
         let bar: String = (0..20).map(|i| if (i as f64) < part * 20.0 { '#' } else { '.' }).collect();
-        let line = format!("[{bar}] {:3.0} %  {} {what}, about {left} left", part * 100.0, experiment.id);
+        let line = format!("[{bar}] {:3.0} %  {what}, about {left} left", part * 100.0);
         let mut err = std::io::stderr().lock();
         let _ = if self.terminal { write!(err, "\r\x1b[K{line}") } else { writeln!(err, "{line}") };
         let _ = err.flush();
@@ -94,25 +92,26 @@ pub struct Done {
     pub unfinished: Vec<&'static str>,
 }
 
+/// Seconds that an experiment's rounds take, roughly.
+fn takes(experiment: &Experiment, size: Size, rounds: u32) -> f64 {
+    let part = f64::from(rounds) / f64::from(size.rounds());
+    match size {
+        Size::Tiny => experiment.seconds * 0.05 * part,
+        Size::Quick => experiment.seconds * part,
+        Size::Full => experiment.hours * 3600.0 * part,
+    }
+}
+
 /// Runs what is asked for and not there yet.
 pub fn run(request: &Request) -> Result<Done, Error> {
     let experiments = crate::chosen(&request.ids)?;
     let machine = Machine::read();
     let setting = Setting { size: request.size, machine: machine.clone() };
     let mut store = Store::open(&request.out, request.size, machine)?;
+    let start = Instant::now();
     let mut bench = Bench::new(&request.heddle, &request.out)?;
     let rounds = request.rounds.unwrap_or(request.size.rounds());
-    let mut progress = Progress {
-        terminal: std::io::stderr().is_terminal(),
-        start: Instant::now(),
-        size: request.size,
-        rounds,
-        planned: 0.0,
-        done: 0.0,
-        limit: if request.size == Size::Quick { QUICK_LIMIT.as_secs_f64() } else { f64::INFINITY },
-    };
-    progress.planned = experiments.iter().map(|e| progress.takes(e)).sum();
-    let (mut complaints, mut unfinished) = (Vec::new(), Vec::new());
+    let mut parts = Vec::new();
     for experiment in experiments {
         // What an interrupted run, or one before something was installed, could not do may be there now.
         store.forget_absent(experiment.id);
@@ -129,110 +128,122 @@ pub fn run(request: &Request) -> Result<Done, Error> {
                 None => points.push(point),
             }
         }
-        // What others took too long, or did not need, all that follow share.
-        let left = QUICK_LIMIT.saturating_sub(progress.start.elapsed()).as_secs_f64();
-        let share = left * progress.takes(experiment) / (progress.planned - progress.done);
-        let limit = match request.size {
-            Size::Quick => share.min(QUICK_LIMIT.as_secs_f64() / 4.0),
-            _ => f64::INFINITY,
-        };
-        let part = Part { experiment, points: &points, size: request.size, rounds, limit };
-        let made = part.run(&bench, &mut store, &progress, &mut complaints)?;
-        if made < rounds.min(LEAST_ROUNDS) && !points.is_empty() {
-            let why = format!("only {made} rounds fitted into the time of a quick run; the same command goes on");
-            store.note_absent(experiment.id, &why)?;
-            unfinished.push(experiment.id);
+        parts.push(Part::new(experiment, points, request.size, rounds, &store));
+    }
+    let planned: f64 = parts.iter().map(|part| part.takes).sum();
+    let progress = Progress {
+        terminal: std::io::stderr().is_terminal(),
+        start,
+        planned,
+        already: parts.iter().map(|part| part.takes * part.already(&store, rounds)).sum::<f64>() / planned,
+        limit: if request.size == Size::Quick { QUICK_LIMIT.as_secs_f64() } else { f64::INFINITY },
+    };
+    let mut complaints = Vec::new();
+    for round in 0..rounds {
+        let mut before = 0.0;
+        let said = Cell::new(false);
+        for part in &mut parts {
+            let (begin, takes, id) = (progress.elapsed(), part.takes, part.experiment.id);
+            // A round that would not end in time is not begun. It takes as long as the one before it.
+            if begin + part.last_round <= progress.limit && part.missing(&store, round) {
+                part.run(round, &bench, &mut store, &mut complaints, |within| {
+                    if progress.terminal || !said.replace(true) {
+                        let done = (before + within * takes) / planned;
+                        let what = format!("round {} of {rounds}, {id}", round + 1);
+                        progress.show((f64::from(round) + done) / f64::from(rounds), &what);
+                    }
+                    progress.elapsed() <= progress.limit
+                })?;
+                part.last_round = progress.elapsed() - begin;
+            }
+            before += takes;
         }
-        progress.done += progress.takes(experiment);
     }
     progress.clear();
+    let mut unfinished = Vec::new();
+    for part in &parts {
+        let whole = (0..rounds).take_while(|round| !part.missing(&store, *round)).count();
+        if whole < rounds.min(LEAST_ROUNDS) as usize {
+            let why = format!("only {whole} rounds fitted into the time of a quick run; the same command goes on");
+            store.note_absent(part.experiment.id, &why)?;
+            unfinished.push(part.experiment.id);
+        }
+    }
     Ok(Done { store, complaints, unfinished })
 }
 
-/// One experiment's turn.
-struct Part<'a> {
-    experiment: &'a Experiment,
-    points: &'a [Point],
+/// What is to be run of one experiment.
+struct Part {
+    experiment: &'static Experiment,
+    points: Vec<Point>,
     size: Size,
-    rounds: u32,
-    /// Seconds that it may take, roughly.
-    limit: f64,
+    /// Seconds that all its rounds take, roughly.
+    takes: f64,
+    /// Seconds that its last round took.
+    last_round: f64,
+    /// What the points of each group must print, as far as samples say.
+    expected: BTreeMap<String, BTreeMap<String, String>>,
 }
 
-impl Part<'_> {
-    /// What the points of each group must print, as far as samples say.
-    fn expected(&self, store: &Store) -> BTreeMap<String, BTreeMap<String, String>> {
+impl Part {
+    fn new(experiment: &'static Experiment, points: Vec<Point>, size: Size, rounds: u32, store: &Store) -> Self {
         let mut expected = BTreeMap::new();
-        for sample in store.samples.iter().filter(|s| s.experiment == self.experiment.id && s.failure.is_none()) {
-            if let Some(point) = self.points.iter().find(|p| p.series == sample.series && p.x == sample.x)
+        for sample in store.samples.iter().filter(|s| s.experiment == experiment.id && s.failure.is_none()) {
+            if let Some(point) = points.iter().find(|p| p.series == sample.series && p.x == sample.x)
                 && let Some(group) = &point.group
             {
                 expected.entry(group.clone()).or_insert_with(|| sample.checks.clone());
             }
         }
-        expected
+        Self { experiment, points, size, takes: takes(experiment, size, rounds), last_round: 0.0, expected }
     }
 
-    /// Answers how many whole rounds there are.
+    fn is_there(&self, point: &Point, round: u32, store: &Store) -> bool {
+        point.rounds.is_some_and(|most| round >= most) || store.has(self.experiment.id, &point.series, point.x, round)
+    }
+
+    /// Whether something of a round is not there yet.
+    fn missing(&self, store: &Store, round: u32) -> bool {
+        !self.points.iter().all(|point| self.is_there(point, round, store))
+    }
+
+    /// Which part of the rounds is there.
+    fn already(&self, store: &Store, rounds: u32) -> f64 {
+        (0..rounds).filter(|round| !self.missing(store, *round)).count() as f64 / f64::from(rounds)
+    }
+
+    /// Measures what is not there of a round, while `go_on` says so, which is told which part of the round is done.
     fn run(
-        &self,
-        bench: &Bench,
-        store: &mut Store,
-        progress: &Progress,
-        complaints: &mut Vec<String>,
-    ) -> Result<u32, Error> {
-        let (experiment, points, start) = (self.experiment, self.points, Instant::now());
-        let mut expected = self.expected(store);
-        let mut before = 0.0;
-        for round in 0..self.rounds {
-            let is_there = |p: &Point, store: &Store| {
-                p.rounds.is_some_and(|most| round >= most) || store.has(experiment.id, &p.series, p.x, round)
-            };
-            if points.iter().all(|p| is_there(p, store)) {
-                continue;
-            }
-            // A round that would not end in time is not begun. It takes as long as the one before it.
-            let begin = start.elapsed().as_secs_f64();
-            let next = begin + (begin - before);
-            before = begin;
-            let late = self.size == Size::Quick && progress.start.elapsed() > QUICK_LIMIT;
-            let enough = if round < LEAST_ROUNDS { 2.0 * self.limit } else { self.limit };
-            if round > 0 && (late || next > enough) {
-                return Ok(round);
-            }
-            for turn in 0..points.len() {
-                // Each round begins elsewhere, so that nobody is always the first or the one after a heavy one.
-                let point = &points[(turn + round as usize * 7) % points.len()];
-                if is_there(point, store) {
-                    continue;
-                }
-                if self.size == Size::Quick && progress.start.elapsed() > QUICK_LIMIT {
-                    return Ok(round);
-                }
-                let within = (f64::from(round) + turn as f64 / points.len() as f64) / f64::from(self.rounds);
-                if progress.terminal || turn == 0 {
-                    progress.show(experiment, within, &format!("round {} of {}", round + 1, self.rounds));
-                }
-                let sample = self.sample(point, round, bench, &mut expected)?;
-                if let (Some(why), false) = (&sample.failure, point.may_fail) {
-                    let line = format!("{}: {}: {why}", experiment.id, point.key());
-                    if !complaints.contains(&line) {
-                        complaints.push(line);
-                    }
-                }
-                store.add(sample)?;
-            }
-        }
-        Ok(self.rounds)
-    }
-
-    fn sample(
-        &self,
-        point: &Point,
+        &mut self,
         round: u32,
         bench: &Bench,
-        expected: &mut BTreeMap<String, BTreeMap<String, String>>,
-    ) -> Result<Sample, Error> {
+        store: &mut Store,
+        complaints: &mut Vec<String>,
+        go_on: impl Fn(f64) -> bool,
+    ) -> Result<(), Error> {
+        let all = self.points.len();
+        for turn in 0..all {
+            // Each round begins elsewhere, so that nobody is always the first or the one after a heavy one.
+            let point = self.points[(turn + round as usize * 7) % all].clone();
+            if self.is_there(&point, round, store) {
+                continue;
+            }
+            if !go_on(turn as f64 / all as f64) {
+                return Ok(());
+            }
+            let sample = self.sample(&point, round, bench)?;
+            if let (Some(why), false) = (&sample.failure, point.may_fail) {
+                let line = format!("{}: {}: {why}", self.experiment.id, point.key());
+                if !complaints.contains(&line) {
+                    complaints.push(line);
+                }
+            }
+            store.add(sample)?;
+        }
+        Ok(())
+    }
+
+    fn sample(&mut self, point: &Point, round: u32, bench: &Bench) -> Result<Sample, Error> {
         let outcome = bench.run(point, self.size.patience());
         if interrupt::came() {
             // What it did is no failure of the program's.
@@ -240,7 +251,7 @@ impl Part<'_> {
         }
         let mut failure = outcome.failure;
         if let (None, Some(group)) = (&failure, &point.group) {
-            let agreed = expected.entry(group.clone()).or_insert_with(|| outcome.checks.clone());
+            let agreed = self.expected.entry(group.clone()).or_insert_with(|| outcome.checks.clone());
             if *agreed != outcome.checks {
                 failure = Some(format!("wrong result: {:?} where others have {agreed:?}", outcome.checks));
             }
