@@ -2,9 +2,10 @@
 //!
 //! Two figures are compared round by round: what disturbed the machine in a round disturbed both. The estimate is the trimmed
 //! mean of the rounds' ratios, its interval a bootstrap's. A ratio is on one side of a threshold if its interval is, by
-//! [`MARGIN`] at least, and the signed-rank test agrees; otherwise it is undecided, since two runs would not agree about it. A
-//! claim that says no more than "more" is refuted by what is surely less than [`RELEVANT`] more, too. Where one of many ratios
-//! decides, its interval is that much wider (Bonferroni), or more of them must say so than chance would make.
+//! [`MARGIN`] at least, if five of six rounds are, and if the signed-rank test agrees; otherwise it is undecided, since two runs
+//! would not agree about it. "More" is more by [`RELEVANT`] at least: it is refuted by what is surely less than that. Where one of
+//! many ratios decides, its interval is that much wider (Bonferroni), or more of them must say so than chance would make, or their
+//! mean says it of one of them.
 
 use serde_json::{Value, json};
 
@@ -13,7 +14,7 @@ pub use crate::ratio::{MARGIN, Ratio};
 use crate::stats::{self, Interval};
 use crate::store::Store;
 
-/// Where a claim says only "more" or "faster", a ratio that is surely within this of 1 is not more: it refutes the claim.
+/// Where a claim says only "more" or "faster", it means more by this: a ratio that is surely within it refutes the claim.
 pub const RELEVANT: f64 = 0.05;
 
 /// A paper's claim.
@@ -131,22 +132,42 @@ impl Verdict {
     }
 }
 
-/// Below this a ratio is surely not "more than the threshold". (A ratio that is below it by [`MARGIN`] counts.)
-fn not_more(threshold: f64) -> f64 {
-    if threshold == 1.0 { (1.0 + RELEVANT) * (1.0 + MARGIN) } else { threshold }
+/// Where a claim says "more than once", the interval must lie on one side of [`RELEVANT`] more: a ratio above 1 by less would be
+/// more in one run, and in the next surely not so much more. Other thresholds have [`MARGIN`] on both sides.
+fn bounds(threshold: f64) -> (f64, f64) {
+    let relevant = 1.0 + RELEVANT;
+    if threshold == 1.0 { (relevant * (1.0 + MARGIN), relevant / (1.0 + MARGIN)) } else { (threshold, threshold) }
 }
 
-/// Above this a ratio is surely not "less than the threshold".
-fn not_less(threshold: f64) -> f64 {
-    if threshold == 1.0 { 1.0 / not_more(1.0) } else { threshold }
+/// Surely more than the threshold, as one of so many ratios.
+fn more(ratio: &Ratio, threshold: f64, of: usize) -> bool {
+    ratio.is_above(bounds(threshold).1, of)
 }
 
-/// Whether one of the ratios is surely as `is` says, or so many are each by itself that chance hardly makes as many.
+/// Surely not more than the threshold.
+fn not_more(ratio: &Ratio, threshold: f64, of: usize) -> bool {
+    ratio.is_below(bounds(threshold).0, of)
+}
+
+/// Surely less than the threshold.
+fn less(ratio: &Ratio, threshold: f64, of: usize) -> bool {
+    ratio.is_below(if threshold == 1.0 { 1.0 / bounds(1.0).1 } else { threshold }, of)
+}
+
+/// Surely not less than the threshold.
+fn not_less(ratio: &Ratio, threshold: f64, of: usize) -> bool {
+    ratio.is_above(if threshold == 1.0 { 1.0 / bounds(1.0).0 } else { threshold }, of)
+}
+
+/// Whether one of the ratios is surely as `is` says: one by itself; or so many are, each by itself, that chance hardly makes as
+/// many; or their geometric mean is, as it can be only if one of them is.
 fn one_of(ratios: &[Ratio], is: impl Fn(&Ratio, usize) -> bool) -> bool {
     let all = ratios.len();
     let alone = ratios.iter().filter(|r| is(r, 1)).count();
     let tail = (1.0 - stats::CONFIDENCE) / 2.0;
-    alone > 0 && (ratios.iter().any(|r| is(r, all)) || stats::at_least(alone, all, tail) < 1.0 - stats::CONFIDENCE)
+    ratios.iter().any(|r| is(r, all))
+        || alone > 0 && stats::at_least(alone, all, tail) < 1.0 - stats::CONFIDENCE
+        || Ratio::pooled("", ratios).is_some_and(|mean| is(&mean, 1))
 }
 
 /// A number with three digits that matter.
@@ -239,46 +260,52 @@ fn decided(outcome: Outcome, lead: String, ratios: &[Ratio], threshold: f64) -> 
     }
 }
 
+/// A threshold for people.
+fn limit(threshold: f64) -> String {
+    let by = if threshold == 1.0 { format!(" by {:.0} %", 100.0 * RELEVANT) } else { String::new() };
+    format!("{}{by}", short(threshold))
+}
+
 /// Holds if each ratio is above the threshold; fails if one surely is not.
 pub fn all_above(ratios: &[Ratio], threshold: f64, what: &str) -> Verdict {
     let outcome = if ratios.is_empty() {
         return Verdict::not_measured(what);
-    } else if ratios.iter().all(|r| r.above(threshold)) {
+    } else if ratios.iter().all(|r| more(r, threshold, 1)) {
         Outcome::Holds
-    } else if one_of(ratios, |r, of| r.is_below(not_more(threshold), of)) {
+    } else if one_of(ratios, |r, of| not_more(r, threshold, of)) {
         Outcome::Fails
     } else {
         Outcome::Undecided
     };
-    decided(outcome, format!("{what}: each ratio must exceed {}.", short(threshold)), ratios, threshold)
+    decided(outcome, format!("{what}: each ratio must exceed {}.", limit(threshold)), ratios, threshold)
 }
 
 /// Holds if each ratio is below the threshold; fails if one surely is not.
 pub fn all_below(ratios: &[Ratio], threshold: f64, what: &str) -> Verdict {
     let outcome = if ratios.is_empty() {
         return Verdict::not_measured(what);
-    } else if ratios.iter().all(|r| r.below(threshold)) {
+    } else if ratios.iter().all(|r| less(r, threshold, 1)) {
         Outcome::Holds
-    } else if one_of(ratios, |r, of| r.is_above(not_less(threshold), of)) {
+    } else if one_of(ratios, |r, of| not_less(r, threshold, of)) {
         Outcome::Fails
     } else {
         Outcome::Undecided
     };
-    decided(outcome, format!("{what}: each ratio must be below {}.", short(threshold)), ratios, threshold)
+    decided(outcome, format!("{what}: each ratio must be below {}.", limit(threshold)), ratios, threshold)
 }
 
 /// Holds if a ratio is above the threshold; fails if surely none is.
 pub fn any_above(ratios: &[Ratio], threshold: f64, what: &str) -> Verdict {
     let outcome = if ratios.is_empty() {
         return Verdict::not_measured(what);
-    } else if one_of(ratios, |r, of| r.is_above(threshold, of)) {
+    } else if one_of(ratios, |r, of| more(r, threshold, of)) {
         Outcome::Holds
-    } else if ratios.iter().all(|r| r.below(not_more(threshold))) {
+    } else if ratios.iter().all(|r| not_more(r, threshold, 1)) {
         Outcome::Fails
     } else {
         Outcome::Undecided
     };
-    decided(outcome, format!("{what}: one ratio must exceed {}.", short(threshold)), ratios, threshold)
+    decided(outcome, format!("{what}: one ratio must exceed {}.", limit(threshold)), ratios, threshold)
 }
 
 /// Holds if each ratio is within the bounds; fails if one is surely outside.
@@ -302,8 +329,8 @@ pub fn mostly_above(ratios: &[Ratio], share: f64, what: &str) -> Verdict {
         return Verdict::not_measured(what);
     }
     let all = ratios.len();
-    let wins = ratios.iter().filter(|r| r.above(1.0)).count();
-    let others = ratios.iter().filter(|r| !r.above(1.0) && r.below(not_more(1.0))).count();
+    let wins = ratios.iter().filter(|r| more(r, 1.0, 1)).count();
+    let others = ratios.iter().filter(|r| not_more(r, 1.0, 1)).count();
     let part = |n: usize| n as f64 / all as f64;
     let interval = Interval {
         value: part(ratios.iter().filter(|r| r.value() > 1.0).count()),
@@ -320,8 +347,8 @@ pub fn mostly_above(ratios: &[Ratio], share: f64, what: &str) -> Verdict {
     Verdict {
         outcome,
         evidence: format!(
-            "{what}: surely in {wins} of {all} pairs, surely not (or by less than {} %) in {others}; the share must exceed {}.",
-            short(100.0 * RELEVANT),
+            "{what}: surely in {wins} of {all} pairs, surely not (or by less than {:.0} %) in {others}; the share must exceed {}.",
+            100.0 * RELEVANT,
             short(share)
         ),
         test: "count of pairs; each by bootstrap interval of the ratio, round by round, and signed-rank test",
@@ -459,6 +486,110 @@ mod tests {
         let sure = Ratio::new("r", &[1.13, 1.14, 1.15, 1.16, 1.17, 1.18, 1.2], &b);
         assert!(sure.is_above(1.1, 1) && sure.interval(50).low < sure.interval(1).low);
         assert!(one.interval(50).low < one.interval(1).low && one.interval(50).high > one.interval(1).high);
+    }
+
+    /// Rounds as a machine gives them that is in one of two states: each has its ratio, and `share` is how often it is in the
+    /// first. Every round differs from its state's by up to `noise`.
+    fn rounds(random: &mut stats::Random, states: [f64; 2], share: f64, noise: f64) -> Ratio {
+        let mut unit = || random.draw() as f64 / u64::MAX as f64;
+        let mut round = || {
+            let state = if unit() < share { states[0] } else { states[1] };
+            state * (1.0 + noise * (2.0 * unit() - 1.0))
+        };
+        let a: Vec<f64> = (0..12).map(|_| round()).collect();
+        Ratio::new("r", &a, &[1.0; 12])
+    }
+
+    /// What the rules say of one sample, with a threshold of 1 and another.
+    fn outcomes(r: &Ratio, threshold: f64) -> [Outcome; 7] {
+        let one = std::slice::from_ref(r);
+        [
+            all_above(one, threshold, "").outcome,
+            all_below(one, threshold, "").outcome,
+            any_above(one, threshold, "").outcome,
+            all_within(one, 0.8, threshold, "").outcome,
+            all_above(one, 1.0, "").outcome,
+            all_below(one, 1.0, "").outcome,
+            mostly_above(one, 0.5, "").outcome,
+        ]
+    }
+
+    fn never_opposite(states: [f64; 2], share: f64, noise: f64, random: &mut stats::Random) {
+        let threshold = 1.2;
+        let (a, b) = (rounds(random, states, share, noise), rounds(random, states, share, noise));
+        for (rule, (x, y)) in outcomes(&a, threshold).into_iter().zip(outcomes(&b, threshold)).enumerate() {
+            let opposite = matches!((x, y), (Outcome::Holds, Outcome::Fails) | (Outcome::Fails, Outcome::Holds));
+            assert!(
+                !opposite,
+                "rule {rule}: {x:?} and {y:?} of {states:?}, {share}, {noise}:\n{}\n{}",
+                a.words(),
+                b.words()
+            );
+        }
+    }
+
+    #[test]
+    fn two_runs_of_a_machine_with_two_states_are_never_opposite() {
+        let mut random = stats::Random(3);
+        for tenths in 1..=9 {
+            for _ in 0..5 {
+                never_opposite([1.0, 1.6], f64::from(tenths) / 10.0, 0.05, &mut random);
+                never_opposite([0.8, 1.25], f64::from(tenths) / 10.0, 0.02, &mut random);
+            }
+        }
+    }
+
+    #[test]
+    fn two_runs_near_a_threshold_are_never_opposite() {
+        let mut random = stats::Random(4);
+        for hundredths in [95, 97, 98, 100, 102, 103, 105, 107, 118, 120, 122] {
+            let ratio = f64::from(hundredths) / 100.0;
+            for noise in [0.005, 0.03, 0.2] {
+                for _ in 0..3 {
+                    never_opposite([ratio; 2], 1.0, noise, &mut random);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_state_of_some_rounds_leaves_it_open() {
+        let with = |others: usize| {
+            let mut a = [1.3, 1.31, 1.32, 1.33, 1.34, 1.35, 1.36, 1.37, 1.38, 1.39, 1.4, 1.41];
+            a[..others].fill(1.18);
+            all_above(&[Ratio::new("r", &a, &[1.0; 12])], 1.2, "").outcome
+        };
+        assert_eq!(with(2), Outcome::Holds);
+        assert_eq!(with(3), Outcome::Undecided);
+    }
+
+    #[test]
+    fn what_hardly_counts_is_neither_more_nor_less() {
+        let of = |by: f64| all_above(&[ratio(by)], 1.0, "").outcome;
+        assert_eq!([of(1.1), of(1.05), of(1.02)], [Outcome::Holds, Outcome::Undecided, Outcome::Fails]);
+        let of = |by: f64| all_below(&[ratio(1.0 / by)], 1.0, "").outcome;
+        assert_eq!([of(1.1), of(1.05), of(1.02)], [Outcome::Holds, Outcome::Undecided, Outcome::Fails]);
+    }
+
+    #[test]
+    fn all_together_refute_what_is_said_of_each() {
+        // None of them is sure by itself; if each were more than the threshold, their mean would be.
+        let b = [1.0; 8];
+        let noise = [1.25, 0.75, 1.2, 0.8, 1.22, 0.78, 1.18, 0.82];
+        let all: Vec<Ratio> = (0..8)
+            .map(|i| {
+                let a: Vec<f64> = (0..8).map(|round| 0.9 * noise[(round + i) % 8]).collect();
+                Ratio::new("r", &a, &b)
+            })
+            .collect();
+        assert_eq!(all_above(&all[..1], 1.0, "").outcome, Outcome::Undecided);
+        assert_eq!(all_above(&all, 1.0, "").outcome, Outcome::Fails);
+        assert_eq!(all_below(&all[..1], 1.0, "").outcome, Outcome::Undecided);
+        assert_eq!(
+            all_below(&all, 1.0, "").outcome,
+            Outcome::Undecided,
+            "that their mean is less says nothing of each"
+        );
     }
 
     #[test]

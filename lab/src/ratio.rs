@@ -5,6 +5,11 @@ use crate::stats::{self, Interval};
 
 /// How far beyond a threshold an interval must lie: two runs on one machine differ by about that much.
 pub const MARGIN: f64 = 0.02;
+
+/// The part of the rounds that must by themselves be on the side of a threshold that decides. A machine, or a program, that is in
+/// one of two states may be more often in the other one during the next run: a state that a fifth of the rounds met counts.
+const MOST: f64 = 5.0 / 6.0;
+
 /// The ratio of two figures that were measured in the same rounds.
 #[derive(Clone, Debug)]
 pub struct Ratio {
@@ -45,12 +50,22 @@ impl Ratio {
 
     /// Surely more than `threshold`, as one of so many ratios.
     pub fn is_above(&self, threshold: f64, of: usize) -> bool {
-        self.interval(of).low > threshold * (1.0 + MARGIN) && self.p(threshold) < 1.0 - stats::CONFIDENCE
+        self.interval(of).low > threshold * (1.0 + MARGIN)
+            && self.p(threshold) < 1.0 - stats::CONFIDENCE
+            && self.most(|ratio| ratio > threshold)
     }
 
     /// Surely less than `threshold`, as one of so many ratios.
     pub fn is_below(&self, threshold: f64, of: usize) -> bool {
-        self.interval(of).high < threshold / (1.0 + MARGIN) && self.p(threshold) < 1.0 - stats::CONFIDENCE
+        self.interval(of).high < threshold / (1.0 + MARGIN)
+            && self.p(threshold) < 1.0 - stats::CONFIDENCE
+            && self.most(|ratio| ratio < threshold)
+    }
+
+    /// Whether so many single rounds say so as [`MOST`] wants.
+    fn most(&self, says: impl Fn(f64) -> bool) -> bool {
+        let such = self.rounds.iter().filter(|r| says(self.to_ratio(**r))).count();
+        such as f64 >= MOST * self.rounds.len() as f64
     }
 
     /// Surely more than `threshold`.
@@ -70,16 +85,15 @@ impl Ratio {
     }
 
     /// Several ratios of the same rounds as one: round by round their geometric mean. Points that ask the same question are less
-    /// noisy together.
+    /// noisy together. None where there is no such mean.
     pub fn pooled(label: impl Into<String>, ratios: &[Self]) -> Option<Self> {
+        if ratios.iter().any(|r| !r.logarithms) {
+            return None;
+        }
         let rounds = ratios.iter().map(|r| r.rounds.len()).min()?;
-        let mean = |i: usize| ratios.iter().map(|r| r.logarithm(i)).sum::<f64>() / ratios.len() as f64;
+        let mean = |i: usize| ratios.iter().map(|r| r.rounds[i]).sum::<f64>() / ratios.len() as f64;
         let values: Vec<f64> = (0..rounds).map(|i| mean(i).exp()).collect();
         Some(Self::new(label, &values, &vec![1.0; rounds]))
-    }
-
-    fn logarithm(&self, round: usize) -> f64 {
-        if self.logarithms { self.rounds[round] } else { self.rounds[round].ln() }
     }
 
     /// The estimate.
