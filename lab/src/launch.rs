@@ -122,6 +122,9 @@ impl Bench {
             .and_then(|()| fs::write(&source_file, source));
         let why = match written.and_then(|()| command.output()) {
             Ok(done) if done.status.success() => return None,
+            Ok(_) if kind == "cpp" => {
+                format!("{name} could not be compiled with {tool}; it wants TBB (libtbb-dev)")
+            }
             Ok(_) => format!("{name} could not be compiled with {tool}"),
             Err(e) => format!("{name} could not be compiled: {tool}: {e}"),
         };

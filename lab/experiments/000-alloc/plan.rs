@@ -1,6 +1,6 @@
 //! Allocation: rings of heap blocks that grow, are walked along and shrink at random, by threads and by processes.
 
-use crate::claims::{Claim, Ratio, Verdict, View, all_above, all_of, all_within, any_above};
+use crate::claims::{Claim, Ratio, Verdict, View, all_above, all_of, all_within};
 use crate::experiments::no_limits;
 use crate::plan::{Curve, Experiment, Plot, Point, Program, Setting, Task};
 
@@ -91,14 +91,22 @@ fn threads_grow(view: &View) -> Verdict {
     if ratios.is_empty() {
         return Verdict::not_measured(format!("no point with as many threads as CPUs. {}", view.why_not(ID)));
     }
-    any_above(&ratios, 1.2, "time with more threads than CPUs to that with as many")
+    let together: Vec<Ratio> = Ratio::pooled("all numbers beyond the CPUs:", &ratios).into_iter().collect();
+    let each: Vec<String> = ratios.iter().map(Ratio::words).collect();
+    all_above(&together, 1.2, "time with more threads than CPUs to that with as many")
+        .and(format!("{}.", each.join("; ")))
 }
 
 fn threads_settle(view: &View) -> Verdict {
-    match (view.growth(ID, "wall", "T, frees", 32.0, 512.0), view.growth(ID, "wall", "T, frees", 128.0, 512.0)) {
-        (Some(a), Some(b)) => all_of(&[
-            all_above(&[a], 1.0, "it falls: time of 32 threads to that of 512"),
-            all_within(&[b], 0.75, 1.33, "it settles: time of 128 threads to that of 512"),
+    let (few, many, more) = (32.0, 128.0, 512.0);
+    let growth = |to, from| view.growth(ID, "wall", "T, frees", to, from);
+    let fall = Option::zip(growth(few, many), growth(few, more));
+    // Both together: where it has settled they are the same.
+    let fall = fall.and_then(|(a, b)| Ratio::pooled(format!("T, frees at {few} / at {many} and {more}:"), &[a, b]));
+    match (fall, growth(many, more)) {
+        (Some(fall), Some(rest)) => all_of(&[
+            all_above(&[fall], 1.0, "it falls: time of some threads to that of very many"),
+            all_within(&[rest], 0.75, 1.33, "it settles: time of many threads to that of very many"),
         ]),
         _ => Verdict::not_measured(view.why_not(ID)),
     }
@@ -138,27 +146,34 @@ fn mostly_allocator(view: &View) -> Verdict {
 }
 
 fn affinity_matters_little(view: &View) -> Verdict {
-    // Threads and processes together: the question is what pinning does.
+    // All programs, threads and processes together: the question is what pinning does.
     let n = MANY as f64;
-    let both = |experiment: &str, setting: &str, pairs: &[(&str, &str)], n: f64| {
+    let both = |experiment: &str, pairs: &[(&str, &str)], n: f64| {
         let ratio = |(a, b): &(&str, &str)| view.ratio(experiment, "wall", a, b, n);
         let ratios: Vec<Ratio> = pairs.iter().filter_map(ratio).collect();
-        Ratio::pooled(format!("{experiment}, {setting}:"), &ratios)
+        Ratio::pooled(format!("{experiment}:"), &ratios)
     };
-    let ratios: Vec<Ratio> = [
-        both(ID, "not pinned", &[("T, none", "T, frees"), ("P, none", "P, frees")], n),
-        both(ID, "in groups", &[("T, group", "T, frees"), ("P, group", "P, frees")], n),
-        both("000-matrix", "not pinned", &[("rows T-M, none", "rows T-M")], 16.0),
-        both("000-matrix", "in groups", &[("rows T-M, group", "rows T-M")], 16.0),
-        both("000-exchange", "not pinned", &[("T, none", "T"), ("P, none", "P")], n),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    let free = [
+        both(ID, &[("T, none", "T, frees"), ("P, none", "P, frees")], n),
+        both("000-matrix", &[("rows T-M, none", "rows T-M")], 16.0),
+        both("000-exchange", &[("T, none", "T"), ("P, none", "P")], n),
+    ];
+    let groups = [
+        both(ID, &[("T, group", "T, frees"), ("P, group", "P, frees")], n),
+        both("000-matrix", &[("rows T-M, group", "rows T-M")], 16.0),
+    ];
+    let (mut ratios, mut each) = (Vec::new(), Vec::new());
+    for (setting, parts) in [("not pinned", &free[..]), ("in groups", &groups[..])] {
+        let parts: Vec<Ratio> = parts.iter().flatten().cloned().collect();
+        ratios.extend(Ratio::pooled(format!("{setting}, all programs:"), &parts));
+        let words: Vec<String> = parts.iter().map(Ratio::words).collect();
+        each.push(format!("{setting}: {}", words.join("; ")));
+    }
     if ratios.is_empty() {
         return Verdict::not_measured(view.why_not(ID));
     }
     all_within(&ratios, 0.75, 1.33, "time without pinning, or pinned in groups, to that of tasks dealt out to the CPUs")
+        .and(format!("One by one, {}.", each.join("; ")))
 }
 
 static CLAIMS: [Claim; 6] = [

@@ -1,6 +1,6 @@
 //! Ping-pong: a server with a thread per connection.
 
-use crate::claims::{Claim, Ratio, Verdict, View, all_above, all_below, all_of, mostly_above};
+use crate::claims::{Claim, Outcome, Ratio, Verdict, View, all_above, all_below, all_of, mostly_above};
 use crate::plan::{Experiment, Plot, Point, Program, Setting, Size, Task};
 
 const ID: &str = "002-pingpong";
@@ -11,7 +11,7 @@ fn connections(setting: &Setting) -> &'static [u64] {
 }
 
 fn points(setting: &Setting) -> Vec<Point> {
-    let ms = setting.size.pick(20, 80, 2000);
+    let ms = setting.size.pick(20, 120, 2000);
     let mut points = Vec::new();
     for &n in connections(setting) {
         for (condition, active) in CONDITIONS.into_iter().zip([n, n / 8, 128]) {
@@ -78,29 +78,37 @@ fn falls(view: &View) -> Verdict {
 
 fn waiting(view: &View) -> Verdict {
     // Per answer: what all CPUs together have time for, and what the server's own code (application and runtime, without the
-    // kernel) takes of it.
+    // kernel) takes of it; both conditions together, since the fall may be small.
     let cpus = view.cpus();
-    let mut ratios = Vec::new();
+    let (mut falls, mut more, mut own) = (Vec::new(), Vec::new(), Vec::new());
     for condition in &CONDITIONS[..2] {
         let series = series("Heddle", condition);
         let all = Option::zip(ends(view, &series, "rate"), ends(view, &series, "server_user_us"));
         let Some(((few, many), (user_few, user_many))) = all else { return Verdict::not_measured(view.why_not(ID)) };
-        if !Ratio::new("", &few, &many).above(1.0) {
-            return Verdict::cannot(format!(
-                "{condition}: with many connections the throughput is {} of that with few; there is no fall to explain",
-                crate::claims::short(Ratio::new("", &many, &few).value())
-            ));
-        }
+        falls.push(Ratio::new(format!("{condition}, rate with few / with many connections:"), &few, &many));
         let each = |rate: &f64| cpus * 1e6 / rate;
-        let more: Vec<f64> = few.iter().zip(&many).map(|(few, many)| each(many) - each(few)).collect();
-        let own: Vec<f64> = user_few.iter().zip(&user_many).map(|(few, many)| many - few).collect();
-        ratios.push(Ratio::new(
-            format!("{condition}, what an answer takes more of the server's own code / of all CPUs' time:"),
-            &own,
-            &more,
-        ));
+        add(&mut more, few.iter().zip(&many).map(|(few, many)| each(many) - each(few)));
+        add(&mut own, user_few.iter().zip(&user_many).map(|(few, many)| many - few));
     }
-    all_below(&ratios, 0.5, "the smaller part of the fall is the application's and the runtime's own")
+    let words: Vec<String> = falls.iter().map(Ratio::words).collect();
+    let words = format!("{}.", words.join("; "));
+    let falling = all_above(&falls, 1.0, "throughput falls with the number of connections");
+    match falling.outcome {
+        Outcome::Fails => Verdict::cannot(format!("There is no fall to explain: {words}")),
+        Outcome::Holds => {
+            let label = "what an answer takes more of the server's own code / of all CPUs' time:";
+            let own = Ratio::new(label, &own, &more);
+            all_below(&[own], 0.5, "the smaller part of the fall is the application's and the runtime's own").and(words)
+        }
+        _ => falling.and("Without a fall that is sure there is nothing to explain."),
+    }
+}
+
+/// Adds value by value.
+fn add(to: &mut Vec<f64>, values: impl Iterator<Item = f64>) {
+    let values: Vec<f64> = values.collect();
+    to.resize(if to.is_empty() { values.len() } else { to.len().min(values.len()) }, 0.0);
+    to.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
 }
 
 fn system_to_user(view: &View, conditions: &[&str]) -> Vec<Ratio> {

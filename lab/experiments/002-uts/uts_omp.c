@@ -1,4 +1,6 @@
-// Unbalanced tree search with an OpenMP task per node: uts_omp root=CHILDREN threads=COUNT
+// Unbalanced tree search with an OpenMP task per node: uts_omp root=CHILDREN threads=COUNT [seed=SEED trees=COUNT]
+//
+// trees: as many trees, one after the other, with this seed and those that follow.
 #include "lab.h"
 #include "tree.h"
 
@@ -25,10 +27,14 @@ int main(int argc, char **argv) {
     lab_arguments = argv;
     root_children = number("root", 2000);
     long threads = number("threads", 1);
+    long trees = number("trees", 1);
+    uint32_t seed = (uint32_t)number("seed", 42);
     uint64_t result = 0, start = now_ns();
+    for (long i = 0; i < trees; i++) {
 #pragma omp parallel num_threads(threads)
 #pragma omp single
-    result = search(tree_root((uint32_t)number("seed", 42)), 0);
+        result += search(tree_root(seed + (uint32_t)i), 0);
+    }
     figure("time", (double)(now_ns() - start) / 1e9);
     check_value("nodes", result);
     return 0;

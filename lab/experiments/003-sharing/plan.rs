@@ -176,18 +176,23 @@ fn padding_mends(view: &View) -> Verdict {
 }
 
 fn thirty_times(view: &View) -> Verdict {
-    if view.machine().cpus < 16 {
-        return Verdict::cannot("the claim is about 16 threads on 16 cores");
-    }
+    let threads = view.cpus().min(16.0);
     let ratios: Vec<Ratio> = BODIES
         .iter()
         .filter_map(|body| {
             let series = format!("array, packed, {body}");
-            let (one, many) = (view.get(ID, &series, 1.0, "time")?, view.get(ID, &series, 16.0, "time")?);
-            let expected: Vec<f64> = one.iter().map(|t| t / 16.0).collect();
-            Some(Ratio::new(format!("{series}, time with 16 threads / expected:"), &many, &expected))
+            let (one, many) = (view.get(ID, &series, 1.0, "time")?, view.get(ID, &series, threads, "time")?);
+            let expected: Vec<f64> = one.iter().map(|t| t / threads).collect();
+            Some(Ratio::new(format!("{series}, time with {threads} threads / expected:"), &many, &expected))
         })
         .collect();
+    if threads < 16.0 {
+        let words: Vec<String> = ratios.iter().map(Ratio::words).collect();
+        return Verdict::cannot("the claim is about 16 threads on 16 cores.").and(match words.join("; ") {
+            words if words.is_empty() => words,
+            words => format!("Here: {words}."),
+        });
+    }
     if ratios.is_empty() {
         return Verdict::not_measured(view.why_not(ID));
     }

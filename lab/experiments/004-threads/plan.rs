@@ -9,7 +9,8 @@ const ID: &str = "004-threads";
 const FIVE: f64 = 5.0;
 
 fn points(setting: &Setting) -> Vec<Point> {
-    let (times, each, pairs) = setting.size.pick((2, 1000, 500), (120, 500_000, 120_000), (1000, 1_000_000, 1_000_000));
+    let (times, each, pairs) =
+        setting.size.pick((2, 1000, 500), (120, 1_000_000, 120_000), (1000, 1_000_000, 1_000_000));
     let count = setting.size.pick(50, 5_000, 100_000);
     let four = [
         ("pthreads", Task::Kernel, "t"),
@@ -46,7 +47,7 @@ fn points(setting: &Setting) -> Vec<Point> {
         matrix.slice = Some(slice);
         points.push(matrix);
         let mut answer = Point::new("answer by slice", f64::from(slice), Task::User1, Program::C("small"))
-            .args(format!("what=answer spinners=2 count={}", setting.size.pick(2, 4, 50)));
+            .args(format!("what=answer spinners=2 count={}", setting.size.pick(2, 12, 50)));
         answer.slice = Some(slice);
         points.push(answer);
     }
