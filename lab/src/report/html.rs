@@ -118,7 +118,7 @@ pub fn page(store: &Store, judged: &[Judged], studies: &[Study]) -> String {
     for (outcome, n) in counts(judged) {
         let _ = write!(html, "<li><b>{n}</b> {}</li>", outcome.words());
     }
-    html.push_str("</ul>\n<p class=\"soft\">Two figures are compared round by round. A claim is decided if the interval of their ratio lies clear of the threshold and the signed-rank test agrees; where a claim says no more than \"more\", a difference below 5 % refutes it. Anything else is undecided.</p>\n");
+    html.push_str("</ul>\n<p class=\"soft\">Two figures are compared round by round. A claim is decided if the interval of their ratio lies clear of the threshold, five of six rounds lie on that side, and the signed-rank test agrees. \"More\" and \"less\" mean by 5 % at least. Anything else is undecided.</p>\n");
     for outcome in [Outcome::Holds, Outcome::Fails, Outcome::Undecided, Outcome::Untestable] {
         let of: Vec<&Judged> = judged.iter().filter(|j| j.verdict.outcome == outcome).collect();
         if of.is_empty() {
@@ -189,10 +189,11 @@ pub fn page(store: &Store, judged: &[Judged], studies: &[Study]) -> String {
         let (head, rows) = study.table();
         let _ = write!(
             html,
-            "<h3>{}</h3><p class=\"soft\">Costs: {}. The paper: {}.</p><div class=\"scroll\"><table><tr>",
+            "<h3>{}</h3><p class=\"soft\">Costs: {}. The paper: {}.</p>{}<div class=\"scroll\"><table><tr>",
             escape(&study.title),
             escape(&study.costs()),
-            escape(study.published)
+            escape(study.published),
+            svg::prediction(study)
         );
         for cell in head {
             let _ = write!(html, "<th>{cell}</th>");
