@@ -1,8 +1,8 @@
-/* Heddle: user threads, fork-join, locks, channels and tasks in other processes, for C (C99 or newer) and C++.
+/* Heddle: user threads, fibers, fork-join, locks, channels and tasks in other processes, for C (C99 or newer) and C++.
  *
  * Functions that can fail answer 0 or an errno value; errno itself means nothing after them. "Parks" means: the calling
- * thread waits and leaves its worker to other threads; a kernel thread sleeps in the kernel. Times are nanoseconds from
- * now by CLOCK_MONOTONIC, HEDDLE_FOREVER without an end.
+ * thread waits and leaves its worker to other threads; a kernel thread sleeps in the kernel; a fiber leaves its thread to
+ * other fibers. Times are nanoseconds from now by CLOCK_MONOTONIC, HEDDLE_FOREVER without an end.
  *
  * The functions may be called by threads of all kinds, those too that Heddle has not made, but not by signal handlers,
  * nor by a child that a process with several threads has forked.
@@ -22,6 +22,8 @@
     { sizeof(heddle_options_t), HEDDLE_WORKERS_DEFAULT, HEDDLE_MODE_DEFAULT, 0, 0, HEDDLE_PROCESSES_DEFAULT, 0, 0 }
 #define HEDDLE_ATTR_INIT \
     { sizeof(heddle_attr_t), NULL, 0, HEDDLE_MODE_DEFAULT, HEDDLE_PRIORITY_INHERITED }
+#define HEDDLE_FIBER_ATTR_INIT { sizeof(heddle_fiber_attr_t), 0 }
+#define HEDDLE_FIBER_INIT { { 0 } }
 #define HEDDLE_COUNTERS_INIT { sizeof(heddle_counters_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 #define HEDDLE_MUTEX_INIT { { 0 } }
 #define HEDDLE_RWLOCK_INIT { { 0 } }
@@ -117,6 +119,24 @@ typedef struct heddle_attr_t {
      * nothing about when it runs. */
     int priority;
 } heddle_attr_t;
+
+/* A fiber: a thread that has a stack of its own and inherits the rest, thread-locals, errno, name and signal
+ * mask, from the thread that carries it just then. No two fibers of a process ever have the same handle, so
+ * that a fiber that has been joined, or was detached and has ended, is answered by ESRCH. Handles are those
+ * that heddle_fiber_create and heddle_fiber_self give, copies of them, and HEDDLE_FIBER_INIT, which is no
+ * fiber's. */
+typedef struct heddle_fiber_t {
+    uint64_t opaque[2];
+} heddle_fiber_t;
+
+/* What a new fiber is to be. Set it by HEDDLE_FIBER_ATTR_INIT, then change what is to be different. */
+typedef struct heddle_fiber_attr_t {
+    /* Size of this structure; set by the initialiser. */
+    size_t size;
+    /* Its stack in bytes, 16384 to 1 GiB; 0: 64 KiB. Rounded up to a power of two. Only what is used costs
+     * memory, a page at least. Below it is a page that cannot be touched: who needs more ends the process. */
+    size_t stack_size;
+} heddle_fiber_attr_t;
 
 /* A mutex. Initialise it by HEDDLE_MUTEX_INIT or heddle_mutex_init; it needs no end. Not recursive, and not
  * fair: a thread that comes just when it is freed may be faster than one that was woken. Usable by threads of
@@ -300,9 +320,9 @@ size_t heddle_workers(void);
 /* The library's version, as "0.1.0". That of the header is in HEDDLE_VERSION_MAJOR, _MINOR and _PATCH. */
 const char *heddle_version(void);
 
-/* The words for the last error of heddle_start, heddle_thread_create, heddle_task_create or heddle_task_join
- * in the calling thread, in English; an empty string if there was none. They stay until one of these fails
- * again in the same thread, or the thread ends. */
+/* The words for the last error of heddle_start, heddle_thread_create, heddle_fiber_create, heddle_task_create
+ * or heddle_task_join in the calling thread, in English; an empty string if there was none. They stay until
+ * one of these fails again in the same thread, or the thread ends; for a fiber, until it waits. */
 const char *heddle_last_error(void);
 
 /* Makes a token and stores it in *token. If `parent` is not NULL, it is cancelled with that one, and can be
@@ -357,8 +377,8 @@ int heddle_thread_join_within(heddle_thread_t thread,
 int heddle_thread_detach(heddle_thread_t thread);
 
 /* The calling thread. Threads that heddle_thread_create has not made, main for one, have a handle too, once
- * they have asked for it: to unpark and to compare. HEDDLE_THREAD_NONE while thread-locals of such a thread
- * are being destroyed. */
+ * they have asked for it: to unpark and to compare. HEDDLE_THREAD_NONE in a fiber, and while thread-locals of
+ * such a thread are being destroyed. */
 heddle_thread_t heddle_thread_self(void);
 
 /* Whether both are the same thread. */
@@ -398,6 +418,70 @@ int heddle_park_within(uint64_t nanoseconds,
 /* Lets the thread's heddle_park return: the one it is in, or else its next. It does not block. Error: ESRCH:
  * there is no such thread. */
 int heddle_unpark(heddle_thread_t thread);
+
+/* Makes a fiber that runs fn(arg), and stores it in *fiber. `attr` may be NULL: the defaults. It starts the
+ * process if nothing has. Making and joining one costs tens of nanoseconds, since it has no thread-locals of
+ * its own; for that, fn keeps these rules:
+ *
+ * Whenever it calls something of this header that parks or yields, another fiber may run on its thread, and
+ * it may go on on another thread. So it keeps nothing of a thread's across such a call: no address of a
+ * thread-local, no lock that its own thread has to give back, as pthread_mutex_t (heddle_mutex_t and the
+ * others of this header may be held). The function that makes such a call does not use errno or a
+ * thread-local both before and after it, since compilers remember where they are; other functions that it
+ * calls may. It does not make such a call in a C++ catch block, or in a destructor while an exception is
+ * under way. The control words of floating-point arithmetic are then as it found them.
+ *
+ * What waits otherwise (the C library's calls, heddle_fork_join and the like in the functions that they call)
+ * blocks the thread that carries the fiber; others carry on the other fibers. A fiber that computes is not
+ * interrupted for other fibers. It has no heddle_thread_t: heddle_thread_self answers HEDDLE_THREAD_NONE, and
+ * heddle_park EAGAIN.
+ *
+ * `fn` ends by returning. A C++ exception that leaves it ends the process by std::terminate, as in a thread;
+ * it must not be left by pthread_exit, longjmp or cancellation.
+ *
+ * What the caller did before comes before what the fiber does. It does not wait for other fibers' work.
+ * Errors, with words in heddle_last_error; no fiber is made then: EINVAL: a null pointer, a stack of less
+ * than 16384 bytes or more than 1 GiB. E2BIG: an attribute that this library does not know. EAGAIN, ENOMEM:
+ * the system has no room. */
+int heddle_fiber_create(struct heddle_fiber_t *fiber,
+                        const struct heddle_fiber_attr_t *attr,
+                        void *(*fn)(void*),
+                        void *arg);
+
+/* Waits until the fiber has ended, and forgets it. What its function returned is stored in *result, which may
+ * be NULL. Threads and fibers may join it.
+ *
+ * It parks the calling thread; of a fiber that calls, the thread runs other fibers meanwhile. What the fiber
+ * did comes before what the caller does next. Errors: ESRCH: there is no such fiber: it has been joined, or
+ * was detached and has ended. EINVAL: it is detached, or another one joins it. EDEADLK: it is the calling
+ * fiber. */
+int heddle_fiber_join(struct heddle_fiber_t fiber,
+                      void **result);
+
+/* As heddle_fiber_join, for that many nanoseconds at most, and until `token`, which may be NULL, is
+ * cancelled. Errors: ETIMEDOUT, ECANCELED: it had not ended until then, and may be joined again. ESRCH,
+ * EINVAL, EDEADLK as there. */
+int heddle_fiber_join_within(struct heddle_fiber_t fiber,
+                             void **result,
+                             uint64_t nanoseconds,
+                             const struct heddle_token_t *token);
+
+/* Lets the fiber end by itself: nobody will join it. It does not block. Errors: ESRCH: there is no such
+ * fiber. EINVAL: it is detached already, or somebody joins it. */
+int heddle_fiber_detach(struct heddle_fiber_t fiber);
+
+/* Lets other fibers that are ready run first, as heddle_yield does in a fiber. Error: EPERM: the caller is no
+ * fiber. */
+int heddle_fiber_yield(void);
+
+/* Whether the caller is a fiber. */
+bool heddle_is_fiber(void);
+
+/* The calling fiber; HEDDLE_FIBER_INIT if the caller is none. */
+struct heddle_fiber_t heddle_fiber_self(void);
+
+/* Whether both are the same fiber. */
+bool heddle_fiber_equal(struct heddle_fiber_t a, struct heddle_fiber_t b);
 
 /* Calls a(arg_a) and b(arg_b), the second perhaps on another thread meanwhile, and answers when both have
  * returned.

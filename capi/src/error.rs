@@ -35,8 +35,7 @@ pub(crate) fn answer(name: &str, body: impl FnOnce() -> Outcome) -> c_int {
         Ok(Ok(())) => 0,
         Ok(Err(Refusal { code, text })) => {
             if let Some(text) = text {
-                // The thread may be ending: then nobody can ask any more.
-                let _ = LAST.try_with(|last| *last.borrow_mut() = CString::new(text).ok());
+                keep(text);
             }
             code
         }
@@ -47,9 +46,17 @@ pub(crate) fn answer(name: &str, body: impl FnOnce() -> Outcome) -> c_int {
     }
 }
 
-/// The words for the last error of heddle_start, heddle_thread_create, heddle_task_create or heddle_task_join in the
-/// calling thread, in English; an empty string if there was none. They stay until one of these fails again in the same
-/// thread, or the thread ends.
+/// Never inlined: a fiber that has waited may be on another thread than when it called us.
+#[cold]
+#[inline(never)]
+fn keep(text: String) {
+    // The thread may be ending: then nobody can ask any more.
+    let _ = LAST.try_with(|last| *last.borrow_mut() = CString::new(text).ok());
+}
+
+/// The words for the last error of heddle_start, heddle_thread_create, heddle_fiber_create, heddle_task_create or
+/// heddle_task_join in the calling thread, in English; an empty string if there was none. They stay until one of
+/// these fails again in the same thread, or the thread ends; for a fiber, until it waits.
 #[unsafe(no_mangle)]
 pub extern "C" fn heddle_last_error() -> *const c_char {
     LAST.try_with(|last| last.borrow().as_ref().map_or(c"".as_ptr(), |text| text.as_ptr())).unwrap_or(c"".as_ptr())

@@ -12,6 +12,7 @@
 mod call;
 mod channel;
 mod error;
+mod fiber;
 mod fork;
 mod handles;
 mod limit;
@@ -25,6 +26,7 @@ mod waits;
 
 pub use channel::*;
 pub use error::*;
+pub use fiber::*;
 pub use fork::*;
 pub use limit::*;
 pub use observe::*;

@@ -1,5 +1,5 @@
-//! Locks: those of `heddle::sync`, in the program's memory, with what C needs besides: who holds a lock. The shapes of what
-//! is in [`waits`](crate::waits) are here, too.
+//! Locks: those of `heddle::sync`, in the program's memory, with what C needs besides: who holds a lock. The shapes
+//! of what is in [`waits`](crate::waits) are here, too.
 //!
 //! # Safety
 //! Each of C's structures is at least as large and as aligned as what is in it, which assertions below say; and what
@@ -16,10 +16,12 @@ use crate::error::{Outcome, Refusal, answer, reference};
 use crate::limit::{HEDDLE_FOREVER, heddle_token_t, limit, time};
 use crate::waits::{BarrierWithCount, OnceWithOwner};
 
-/// Names the calling thread among those that are there.
+/// Names the calling thread or fiber among those that are there. A fiber may unlock on another thread than the one it
+/// has locked on.
+#[inline]
 pub(crate) fn me() -> usize {
     // SAFETY: asks for nothing.
-    unsafe { libc::pthread_self() as usize }
+    runtime::fiber::named::address().unwrap_or_else(|| unsafe { libc::pthread_self() as usize })
 }
 
 /// A mutex. Initialise it by HEDDLE_MUTEX_INIT or heddle_mutex_init; it needs no end. Not recursive, and not fair: a
@@ -148,8 +150,8 @@ first_word_then_zeros! {
 #[repr(C)]
 pub(crate) struct MutexWithOwner {
     inner: Mutex<()>,
-    /// `me` of the thread that holds it, or 0. Only a thread itself writes its name here and takes it away, so it is
-    /// told apart from others without an ordering.
+    /// `me` of the thread or fiber that holds it, or 0. Only that itself writes its name here and takes it away, so
+    /// it is told apart from others without an ordering.
     owner: AtomicUsize,
 }
 
@@ -430,8 +432,8 @@ pub unsafe extern "C" fn heddle_rwlock_unlock(lock: *mut heddle_rwlock_t) -> c_i
         }
         let less = |readers: u32| readers.checked_sub(1);
         lock.readers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).map_err(|_| libc::EPERM)?;
-        // SAFETY: the caller reads, or takes the place of one that does and would have to: there are as many guards to be
-        // made as `readers` was.
+        // SAFETY: the caller reads, or takes the place of one that does and would have to: there are as many guards
+        // to be made as `readers` was.
         drop(unsafe { lock.inner.make_read_guard_unchecked() });
         Ok(())
     })

@@ -240,8 +240,8 @@ pub extern "C" fn heddle_thread_detach(thread: heddle_thread_t) -> c_int {
 }
 
 /// The calling thread. Threads that heddle_thread_create has not made, main for one, have a handle too, once they
-/// have asked for it: to unpark and to compare. HEDDLE_THREAD_NONE while thread-locals of such a thread are being
-/// destroyed.
+/// have asked for it: to unpark and to compare. HEDDLE_THREAD_NONE in a fiber, and while thread-locals of such a
+/// thread are being destroyed.
 #[unsafe(no_mangle)]
 pub extern "C" fn heddle_thread_self() -> heddle_thread_t {
     threads::current().map_or(HEDDLE_THREAD_NONE, |(id, _)| id)

@@ -180,8 +180,11 @@ pub fn known_current() -> u64 {
 }
 
 /// The calling thread's handle, and its record. A thread that we have not made gets them now. `None`: there are too
-/// many threads, or it is ending.
+/// many threads, or it is ending, or the caller is a fiber, which cannot be parked: its thread would be.
 pub fn current() -> Option<(u64, &'static Record)> {
+    if runtime::fiber::is_fiber() {
+        return None;
+    }
     CURRENT
         .try_with(|current| {
             let id = current.id.get();

@@ -67,7 +67,7 @@ fn header_is_up_to_date() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config::from_file(here.join("cbindgen.toml")).expect("a configuration");
     let mut made = Vec::new();
-    ["start", "error", "limit", "thread", "fork", "sync", "waits", "channel", "process", "observe"]
+    ["start", "error", "limit", "thread", "fiber", "fork", "sync", "waits", "channel", "process", "observe"]
         .iter()
         .fold(cbindgen::Builder::new().with_config(config), |builder, part| {
             builder.with_src(here.join(format!("src/{part}.rs")))

@@ -116,14 +116,16 @@ fn check_output(program: &Path, expected: &str) {
     }
 }
 
-const C: [(&str, &str); 9] = [
+const C: [(&str, &str); 11] = [
     ("examples/hello.c", "1 squared is 1\n2 squared is 4\n3 squared is 9\n4 squared is 16\nshuttle is detached\n"),
     (
         "examples/fib.c",
         "fib(27) = 196418\nwarp has 4 letters\nweft has 4 letters\nloom has 4 letters\nshuttle has 7 letters\nsum 46150000\n",
     ),
+    ("examples/fibers.c", "fib(22) = 17711\npassed on 10000 times\n"),
     ("examples/pipeline.c", "10000 items, sum 45000\n"),
     ("tests/programs/refused.c", "all refused\n"),
+    ("tests/programs/fiber.c", "fibers\n"),
     ("tests/programs/limits.c", "11 kinds of waits\n"),
     ("tests/programs/sync.c", "300 rounds by 6 threads\n"),
     ("tests/programs/modes.c", "MODE mode, 3 workers\n"),
@@ -132,6 +134,7 @@ const C: [(&str, &str); 9] = [
 ];
 const EXCEPTIONS: (&str, &str) =
     ("examples/exceptions.cpp", "caught 40, odd 4, unwound 360, alive 0\nrefused: deadlock\n");
+const CPP: [(&str, &str); 2] = [EXCEPTIONS, ("examples/fibers.cpp", "caught 250, odd 50\n")];
 
 #[test]
 fn c_programs() {
@@ -151,10 +154,11 @@ fn c_programs() {
 
 #[test]
 fn cpp_programs() {
-    let (source, expected) = EXCEPTIONS;
-    for compiler in compilers(&["g++", "clang++"]) {
-        for standard in ["c++11", "c++17"] {
-            check_output(&compile(compiler, standard, source, &Link::Shared), expected);
+    for (source, expected) in CPP {
+        for compiler in compilers(&["g++", "clang++"]) {
+            for standard in ["c++11", "c++17"] {
+                check_output(&compile(compiler, standard, source, &Link::Shared), expected);
+            }
         }
     }
 }
@@ -201,7 +205,7 @@ fn the_first_use_starts() {
 fn exceptions_that_leave_terminate() {
     let program = compile("g++", "c++17", "tests/programs/leaves.cpp", &Link::Shared);
     for mode in ["user", "kernel"] {
-        for what in ["thread", "join", "scope", "for", "once"] {
+        for what in ["thread", "light", "join", "scope", "for", "once"] {
             let output = start(&program, mode, 2, &[what]).output().expect("a program");
             assert_eq!(
                 (output.status.code(), text(&output).as_str()),
@@ -250,6 +254,8 @@ fn header_and_pkg_config() {
         ("event", "EVENT_INIT"),
         ("wait_group", "WAIT_GROUP_INIT"),
         ("attr", "ATTR_INIT"),
+        ("fiber", "FIBER_INIT"),
+        ("fiber_attr", "FIBER_ATTR_INIT"),
         ("options", "OPTIONS_INIT"),
         ("counters", "COUNTERS_INIT"),
     ] {

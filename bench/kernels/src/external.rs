@@ -23,6 +23,7 @@ impl Programs {
             Tool::OpenmpClang => ("openmp", "clang"),
             Tool::Tbb => ("tbb", "tbb"),
             Tool::Go => ("go", "go"),
+            Tool::Heddle => ("heddle", "heddle"),
         };
         let external = Path::new(env!("CARGO_MANIFEST_DIR")).join("external");
         let source = external.join(directory).join(source);
@@ -32,7 +33,10 @@ impl Programs {
         let program = out.join(format!("{stem}-{kind}"));
         let make = || {
             fs::create_dir_all(&out).map_err(|why| why.to_string())?;
-            if is_newer(&program, &[&source, &external.join("common"), &external.join("go/bench.go")]) {
+            // The library may be newer than its program.
+            if tool != Tool::Heddle
+                && is_newer(&program, &[&source, &external.join("common"), &external.join("go/bench.go")])
+            {
                 return Ok(program.clone());
             }
             compile(tool, &source, &external, &program).map(|()| program.clone())
@@ -59,6 +63,7 @@ fn compile(tool: Tool, source: &Path, external: &Path, program: &Path) -> Result
         Tool::OpenmpClang => ("clang", &["-O3", "-fopenmp"]),
         Tool::Tbb => ("g++", &["-O3", "-std=c++17"]),
         Tool::Go => ("go", &["build"]),
+        Tool::Heddle => ("gcc", &["-O3", "-pthread"]),
     };
     let mut command = Command::new(compiler);
     command.args(arguments).arg("-o").arg(program);
@@ -72,6 +77,11 @@ fn compile(tool: Tool, source: &Path, external: &Path, program: &Path) -> Result
         }
         if tool == Tool::Tbb {
             command.arg("-ltbb");
+        }
+        if tool == Tool::Heddle {
+            let library = library(program)?;
+            command.arg("-I").arg(library.join("include")).arg(library.join("lib/libheddle.a"));
+            command.args(["-lgcc_s", "-lutil", "-lrt", "-lm", "-ldl"]);
         }
     }
     run(command, compiler)
@@ -87,6 +97,16 @@ fn hashing(external: &Path, program: &Path) -> Result<PathBuf, String> {
     };
     make("clang").or_else(|_| make("gcc"))?;
     Ok(object)
+}
+
+/// Where libheddle is installed, built as this program is.
+fn library(program: &Path) -> Result<PathBuf, String> {
+    let prefix = program.with_file_name("libheddle");
+    let target = program.ancestors().nth(3).ok_or("no folder that is built in")?;
+    let mut command = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../capi/install.sh"));
+    command.arg("--target-dir").arg(target).arg(&prefix).env_remove("DESTDIR");
+    run(command, "libheddle")?;
+    Ok(prefix)
 }
 
 fn run(mut command: Command, compiler: &str) -> Result<(), String> {

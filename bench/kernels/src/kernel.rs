@@ -69,6 +69,8 @@ pub enum Tool {
     OpenmpClang,
     Tbb,
     Go,
+    /// The C interface, from the archive.
+    Heddle,
 }
 
 impl Rival {
@@ -87,6 +89,10 @@ impl Rival {
 
     pub const fn pthread(source: &'static str) -> Self {
         Self::new("glibc", How::Program(Tool::Pthread, source))
+    }
+
+    pub const fn heddle_fibers_c(source: &'static str) -> Self {
+        Self::new("heddle, fibers, C", How::Program(Tool::Heddle, source))
     }
 
     pub const fn openmp_gcc(source: &'static str) -> Self {

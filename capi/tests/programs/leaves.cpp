@@ -44,10 +44,15 @@ int main(int, char **argv) {
     std::set_terminate(terminated);
     heddle_once_t once = HEDDLE_ONCE_INIT;
     heddle_thread_t thread;
+    heddle_fiber_t fiber = HEDDLE_FIBER_INIT;
     switch (argv[1][0]) {
     case 't':
         ANSWERS(heddle_thread_create(&thread, nullptr, in_thread, nullptr), 0);
         heddle_thread_join(thread, nullptr);
+        break;
+    case 'l': // light: a fiber
+        ANSWERS(heddle_fiber_create(&fiber, nullptr, in_thread, nullptr), 0);
+        heddle_fiber_join(fiber, nullptr);
         break;
     case 'j':
         try {

@@ -25,6 +25,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use super::clock::Clock;
+use super::named::Numbers;
 use super::queue::Queue;
 use super::record::{Fiber, Ref};
 use super::sleepers::Sleepers;
@@ -85,6 +86,8 @@ pub struct Carrier {
     free: [Cell<(*const Fiber, u32)>; CLASSES],
     /// Fibers that have ended here, modulo `DIRECT`.
     ends: Cell<u32>,
+    /// For the fibers that have a name.
+    pub(super) numbers: Numbers,
     /// Calls left out, of those for a single fiber.
     skipped: Cell<u32>,
     /// How many to leave out.
@@ -160,6 +163,7 @@ impl Carrier {
             pool: Cell::new(pool),
             free: [const { Cell::new((ptr::null(), 0)) }; CLASSES],
             ends: Cell::new(0),
+            numbers: Numbers::default(),
             skipped: Cell::new(0),
             futile: AtomicU32::new(0),
             runs: AtomicUsize::new(0),
@@ -194,6 +198,7 @@ impl Carrier {
     /// Puts back the stack of a fiber that is no more.
     #[inline]
     pub fn put_stack(&self, fiber: Ref) {
+        fiber.claim.clear();
         let free = &self.free[fiber.class.get() as usize];
         let (first, count) = free.get();
         fiber.next.set(first);
@@ -624,6 +629,7 @@ impl Pool {
 
     /// Puts back the stack of a fiber that is no more.
     pub fn put_stack(&self, fiber: Ref) {
+        fiber.claim.clear();
         self.stacks.put(fiber.class.get(), Stack(fiber.0));
     }
 

@@ -43,7 +43,10 @@
 //! A fiber's record has one user at a time: who made it, who runs it, who joins it; its state hands it over.
 
 mod carrier;
+mod claim;
 mod clock;
+#[doc(hidden)]
+pub mod named;
 mod queue;
 mod record;
 mod sleepers;
@@ -62,13 +65,13 @@ use std::thread::Result;
 use std::time::Instant;
 
 use crate::cancel::{Limit, WaitError};
-use crate::carried::{Carried, Room};
+use crate::carried::Carried;
 use crate::futex;
 use crate::prim::{relax, yield_worker};
 use crate::start::LEAST_STACK;
 use crate::thread::SpawnError;
 use carrier::{After, Pool, current, movable};
-use record::{Act, Fiber, Ref, act, begin};
+use record::{Act, Head, Ref, act, begin};
 use state::{Now, State, WAITED};
 use switch::Start;
 use table::Waiter;
@@ -148,13 +151,27 @@ impl Builder {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
+        // SAFETY: the caller's.
+        unsafe { self.spawn_as(0, f) }
+    }
+
+    /// Makes it, with a [name](named); or with 0 for none.
+    ///
+    /// # Safety
+    /// As for [`spawn`](Self::spawn).
+    #[inline]
+    unsafe fn spawn_as<F, T>(self, name: u64, f: F) -> std::result::Result<JoinHandle<T>, SpawnError>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
         let class = match self.stack_size {
             None => STACK,
             Some(size) if size < LEAST_STACK => return Err(SpawnError::Stack(size)),
             Some(size) => stack::class(size).ok_or(SpawnError::Stack(size))?,
         };
         // SAFETY: the caller's.
-        unsafe { make(class, f) }.map_err(SpawnError::System)
+        unsafe { make(class, name, f) }.map_err(SpawnError::System)
     }
 }
 
@@ -180,7 +197,7 @@ where
 
 /// # Safety
 /// As for [`Builder::spawn`].
-unsafe fn make<F, T>(class: u8, f: F) -> io::Result<JoinHandle<T>>
+unsafe fn make<F, T>(class: u8, name: u64, f: F) -> io::Result<JoinHandle<T>>
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
@@ -193,7 +210,7 @@ where
     let record = stack.0.as_ptr();
     // SAFETY: the stack is ours; the record is at its top, and what is below it is free.
     let fiber = unsafe {
-        record.write(Fiber {
+        (&raw mut (*record).head).write(Head {
             start: UnsafeCell::new(Start::new(begin)),
             context: Cell::new(record.cast()),
             carrier: Cell::new(std::ptr::null()),
@@ -201,9 +218,11 @@ where
             act: Cell::new(act::<F, T>),
             next: Cell::new(std::ptr::null()),
             class: Cell::new(class),
-            room: Room::new(),
         });
         let fiber = Ref(stack.0);
+        if name != 0 {
+            fiber.claim.set(name);
+        }
         fiber.room.put(&Carried::new(f));
         fiber
     };

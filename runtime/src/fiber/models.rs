@@ -1,6 +1,8 @@
 //! What fibers hand to each other, under loom: every interleaving with up to `LOOM_MAX_PREEMPTIONS` preemptions.
 //! `ci/models.sh` runs them. Carriers and their stacks are not here: a fiber is a number, and running it a mark.
 
+#[path = "claim.rs"]
+mod claim;
 #[path = "queue.rs"]
 mod queue;
 #[path = "sleepers.rs"]
@@ -17,6 +19,7 @@ use loom::thread;
 
 use crate::futex;
 use crate::prim::{AtomicU32, AtomicUsize, Ordering};
+use claim::{Claim, Refused};
 use queue::Queue;
 use sleepers::Sleepers;
 use state::{End, Now, State};
@@ -375,5 +378,51 @@ fn nobody_sleeps_beside_a_fiber() {
         }
         carrier.join().unwrap();
         assert_eq!(sleepers.count(), 0);
+    });
+}
+
+/// Of two that join by the same name one gets the handle, and with it what the fiber left; the name is dead when the record is used again.
+#[test]
+fn a_name_is_taken_once() {
+    model(|| {
+        let shared = Arc::new((Claim::new(), UnsafeCell::new(0)));
+        let name = Claim::name(1);
+        shared.0.set(name);
+        let join = move |shared: &(Claim, UnsafeCell<i32>)| {
+            let taken = shared.0.take(name);
+            if taken.is_ok() {
+                // SAFETY: loom checks it.
+                shared.1.with_mut(|result| unsafe { *result += 1 });
+                shared.0.clear();
+            }
+            taken
+        };
+        let theirs = shared.clone();
+        let other = thread::spawn(move || join(&theirs));
+        let ours = join(&shared);
+        let both = [ours, other.join().unwrap()];
+        assert!(both.iter().filter(|taken| taken.is_ok()).count() == 1, "{both:?}");
+        assert_eq!(shared.0.take(name), Err(Refused::Gone));
+        shared.0.set(Claim::name(2));
+        assert_eq!(shared.0.take(name), Err(Refused::Gone));
+    });
+}
+
+/// Who gives a name back lets another have it, and who asks meanwhile is told so.
+#[test]
+fn a_name_given_back_is_another_s() {
+    model(|| {
+        let claim = Arc::new(Claim::new());
+        let name = Claim::name(1);
+        claim.set(name);
+        let theirs = claim.clone();
+        let other = thread::spawn(move || theirs.take(name));
+        let mine = claim.take(name);
+        if mine.is_ok() {
+            claim.put_back();
+        }
+        let theirs = other.join().unwrap();
+        assert!(mine.is_ok() || theirs.is_ok(), "{mine:?} {theirs:?}");
+        assert_eq!(claim.take(name), if theirs.is_ok() { Err(Refused::Taken) } else { Ok(()) });
     });
 }

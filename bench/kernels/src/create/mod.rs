@@ -18,6 +18,7 @@ pub const KERNEL: Kernel = Kernel {
     rivals: &[
         Rival::here("heddle", heddle::run),
         Rival::here("heddle, fibers", heddle_fibers::run),
+        Rival::heddle_fibers_c("create.c"),
         Rival::here("tokio", tokio::run),
         Rival::go("create.go"),
         Rival::here("std", std::run).at_most(2_000),

@@ -20,6 +20,7 @@ pub const KERNEL: Kernel = Kernel {
         Rival::here("sequential", sequential::run).single(),
         Rival::here("heddle", heddle::run).at_most(30),
         Rival::here("heddle, fibers", heddle_fibers::run),
+        Rival::heddle_fibers_c("fib_threads.c"),
         Rival::here("tokio", tokio::run),
         Rival::here("may", may::run),
         Rival::go("fib_threads.go"),
