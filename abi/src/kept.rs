@@ -20,6 +20,7 @@ use crate::direct::{enter, enter_own, leave};
 use crate::memory;
 use crate::signal::pending;
 use crate::wait;
+use core::arch::{asm, naked_asm};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use heddle_core::park::{Reason, Ticket};
@@ -31,6 +32,7 @@ use heddle_interface::{Copy, Slot, joined};
 
 /// # Safety
 /// A slot of a thread that has run.
+#[inline(always)]
 unsafe fn thread_of(slot: *const Slot) -> *mut Thread {
     // SAFETY: the caller's.
     unsafe { (*slot).thread.load(Ordering::Relaxed).cast() }
@@ -122,7 +124,7 @@ unsafe fn launch_from(parent: *mut Thread, t: *mut Thread) {
     // SAFETY: the caller's.
     unsafe {
         let id = &mut (*t).identity;
-        id.set_name((*parent).identity.name());
+        id.inherit_name(&(*parent).identity);
         id.sig_mask.store((*parent).identity.sig_mask.load(Ordering::Relaxed), Ordering::Relaxed);
         (*t).cpu_time.store(0, Ordering::Relaxed);
         if pending::deliverable(t) {
@@ -200,10 +202,74 @@ fn has_traces(t: &Thread) -> bool {
 /// The calling thread's function has returned and left no traces in libc: tells who waits, and rests until the thread is
 /// launched again.
 ///
+/// A function like any other, but it returns by a jump, and is to be called by one, with the return address pushed: then the CPU, which
+/// predicts where functions return to by where they were called from, on whichever stack, has nothing of it on its list. As a rule it leaves
+/// for who waits for the thread, which goes on with returns of its own, and comes back on behalf of one who is about to.
+///
 /// # Safety
 /// The thread's own slot. From here on the slot is whoever's has the handle, until the next launch.
-#[inline]
-pub unsafe fn finish(slot: *mut Slot) -> u32 {
+#[unsafe(naked)]
+pub unsafe extern "C" fn finish(slot: *mut Slot) -> u32 {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset rbp, 0",
+        "push rbx",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset rbx, 0",
+        "push r12",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset r12, 0",
+        "push r13",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset r13, 0",
+        "push r14",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset r14, 0",
+        "push r15",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset r15, 0",
+        "mov rsi, rsp",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        // For debuggers.
+        "lea rax, [rip + 2f]",
+        "push rax",
+        ".cfi_adjust_cfa_offset 8",
+        "jmp {finish}",
+        ".cfi_adjust_cfa_offset -8",
+        "nop",
+        "2: ud2",
+        ".cfi_endproc",
+        finish = sym finish_above,
+    )
+}
+
+/// [`finish`], above what that has saved.
+unsafe extern "C" fn finish_above(slot: *mut Slot, saved: *const usize) -> ! {
+    // SAFETY: the caller's. What is saved lies where this thread's stack was.
+    unsafe {
+        let answer = finish_here(slot);
+        asm!(
+            "mov rsp, {saved}",
+            "pop r15",
+            "pop r14",
+            "pop r13",
+            "pop r12",
+            "pop rbx",
+            "pop rbp",
+            "pop rcx",
+            "jmp rcx",
+            saved = in(reg) saved,
+            in("eax") answer,
+            options(noreturn),
+        )
+    }
+}
+
+#[inline(always)]
+unsafe fn finish_here(slot: *mut Slot) -> u32 {
     // SAFETY: the caller's.
     unsafe {
         let t = enter_undisturbed();

@@ -108,7 +108,7 @@ pub unsafe fn create(frame: &Frame, args: &CloneArgs) -> isize {
         let id = &mut (*t).identity;
         let tid = id.tid.load(Ordering::Relaxed);
         id.sig_mask.store((*parent).identity.sig_mask.load(Ordering::Relaxed), Ordering::Relaxed);
-        id.set_name((*parent).identity.name());
+        id.inherit_name(&(*parent).identity);
         RT.inherit_rights(t);
         if args.stack_size != 0 {
             id.stack_base = args.stack as usize;

@@ -96,6 +96,14 @@ impl Identity {
         name
     }
 
+    /// Names the thread as another one.
+    #[inline]
+    pub fn inherit_name(&self, other: &Self) {
+        for (word, theirs) in self.name.iter().zip(&other.name) {
+            word.store(theirs.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
     /// Names the thread; NUL-padded.
     pub fn set_name(&self, name: [u8; 16]) {
         let word = |i: usize| u64::from_ne_bytes(core::array::from_fn(|k| name[8 * i + k]));

@@ -132,6 +132,7 @@ pub struct ThreadCalls {
     pub start: unsafe extern "C" fn(Copy, *mut c_void) -> *mut Slot,
     pub launch: unsafe extern "C" fn(*mut Slot),
     pub join: unsafe extern "C" fn(*mut Slot, Copy, *mut c_void) -> u32,
+    /// Returns by a jump, and is best called by one.
     pub finish: unsafe extern "C" fn(*mut Slot) -> u32,
     pub rest: unsafe extern "C" fn() -> bool,
     pub end: unsafe extern "C" fn(*mut Slot) -> bool,

@@ -98,7 +98,6 @@ mod c {
         start = kept::start, (write: Copy, context: *mut c_void) -> *mut Slot;
         launch = kept::launch, (slot: *mut Slot);
         join = kept::join, (slot: *mut Slot, read: Copy, context: *mut c_void) -> u32;
-        finish = kept::finish, (slot: *mut Slot) -> u32;
         rest = kept::rest, () -> bool;
         end = kept::end, (slot: *mut Slot) -> bool;
         give_back = kept::give_back, (slot: *mut Slot) -> bool;
@@ -136,7 +135,7 @@ pub extern "C" fn heddle_image_calls() -> &'static Calls {
             start: c::start,
             launch: c::launch,
             join: c::join,
-            finish: c::finish,
+            finish: kept::finish,
             rest: c::rest,
             end: c::end,
             give_back: c::give_back,

@@ -10,6 +10,7 @@
 
 mod traces;
 
+use std::arch::asm;
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::io;
@@ -259,7 +260,7 @@ extern "C" fn thread(record: *mut c_void) -> *mut c_void {
         let none = || before.as_ref().is_some_and(|before| before.none((calls.generation)()));
         while let Some(run) = record.run.get() {
             run(record);
-            let unwanted = match if none() { (calls.finish)(record.slot()) } else { TRACES } {
+            let unwanted = match if none() { finish(calls, record.slot()) } else { TRACES } {
                 LAUNCHED => continue,
                 UNWANTED => true,
                 _ => (calls.end)(record.slot()),
@@ -277,6 +278,29 @@ extern "C" fn thread(record: *mut c_void) -> *mut c_void {
         end_alone(record);
         ptr::null_mut()
     }
+}
+
+/// Calls [`ThreadCalls::finish`] by a jump, so that the CPU does not expect a return: what it does next is to go on with who waits.
+///
+/// # Safety
+/// As for that.
+#[inline(always)]
+unsafe fn finish(calls: &ThreadCalls, slot: *mut Slot) -> u32 {
+    let answer;
+    // SAFETY: a function is called, as the compiler does it but for the instruction.
+    unsafe {
+        asm!(
+            "lea rax, [rip + 2f]",
+            "push rax",
+            "jmp rcx",
+            "2:",
+            inout("rcx") calls.finish => _,
+            inout("rdi") slot => _,
+            out("eax") answer,
+            clobber_abi("C"),
+        );
+    }
+    answer
 }
 
 /// The calling thread is about to end, and nobody will ask for it.
