@@ -11,7 +11,8 @@
 //! `DETACHED`. The thread finds by its exchange whom to tell. A user thread that waits has written its wait into
 //! `Thread::join_wait`; a signal may end that wait, and the next one is written there before the state is looked at again:
 //! the thread exchanges the state, then reads the wait; the waiter writes the wait, then (a full fence between) reads the
-//! state; so either the waiter sees the end, or the thread claims the wait that is open.
+//! state; so either the waiter sees the end, or the thread claims the wait that is open. A thread that waits stays in the state until the
+//! end, so when it is found there, no exchange is needed: the state is written, and the claim of the wait is the fence, also if it fails.
 //!
 //! # Safety
 //! Slots outlive their threads and handles; the library sees to that.
@@ -22,7 +23,7 @@ use crate::signal::pending;
 use crate::wait;
 use core::arch::{asm, naked_asm};
 use core::ffi::c_void;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, compiler_fence};
 use heddle_core::park::{Reason, Ticket};
 use heddle_core::sched::{self, RT};
 use heddle_core::thread::{State, Thread};
@@ -280,17 +281,27 @@ unsafe fn finish_here(slot: *mut Slot) -> u32 {
         let mask = (*t).identity.sig_mask.load(Ordering::Relaxed);
         (*t).identity.sig_mask.store(u64::MAX, Ordering::Relaxed);
         (*t).set_state(State::Resting);
-        // SeqCst: the result happens before who sees the state goes on; a full fence between it and the wait that is read
-        // (see the protocol), and between the mask and the look at what is pending. pairs: kept.state signal.mask
-        let before = (*slot).state.swap(DONE, Ordering::SeqCst);
-        if before == DETACHED {
-            (*t).set_state(State::Runnable);
-            (*t).identity.sig_mask.store(mask, Ordering::Relaxed);
-            leave(t);
-            return UNWANTED;
-        }
+        // Acquire: the wait of who is linked is written. pairs: kept.state
+        let linked = (*slot).state.load(Ordering::Acquire);
+        let waiter = if is_thread(linked) {
+            // Release: the result happens before who sees the state goes on. pairs: kept.state
+            (*slot).state.store(DONE, Ordering::Release);
+            claim_linked(linked as *mut Thread)
+        } else {
+            // SeqCst: as above, and a full fence between it and the wait that is read (see the protocol), and between the
+            // mask and the look at what is pending. pairs: kept.state signal.mask
+            let before = (*slot).state.swap(DONE, Ordering::SeqCst);
+            if before == DETACHED {
+                (*t).set_state(State::Runnable);
+                (*t).identity.sig_mask.store(mask, Ordering::Relaxed);
+                leave(t);
+                return UNWANTED;
+            }
+            waiter(slot, before)
+        };
         pass_on(t);
-        sched::rest(waiter(slot, before));
+        // One call, which is inlined: a return here would be one from another stack.
+        sched::rest(waiter);
         leave(t);
         LAUNCHED
     }
@@ -396,6 +407,34 @@ unsafe fn waiter(slot: *mut Slot, before: usize) -> *mut Thread {
                 if (*thread).park.claim(wait, Reason::Woken) { thread } else { core::ptr::null_mut() }
             }
         }
+    }
+}
+
+/// Whether that state is the number of a thread that waits, which stays until the end.
+#[inline]
+fn is_thread(state: usize) -> bool {
+    !matches!(state, RUNNING | DONE | ENDING | WAITED | DETACHED)
+}
+
+/// As [`waiter`], for a thread that was found in the state, which is `DONE` now without a fence. The claim is one, and between
+/// the mask and the look at what is pending, too. If it fails, the wait that it was for was over before; the next one is found here or, by
+/// whoever opens it, the state (see the protocol).
+#[inline]
+unsafe fn claim_linked(thread: *mut Thread) -> *mut Thread {
+    // SAFETY: as in `waiter`.
+    unsafe {
+        let mut word = (*thread).join_wait.load(Ordering::Relaxed);
+        while !(*thread).park.claim(Ticket::from_word(word), Reason::Woken) {
+            // SeqCst: a locked instruction that fails is a full fence to the CPU; this makes it one to the compiler.
+            // pairs: kept.state signal.mask
+            compiler_fence(Ordering::SeqCst);
+            let now = (*thread).join_wait.load(Ordering::Relaxed);
+            if now == word {
+                return core::ptr::null_mut();
+            }
+            word = now;
+        }
+        thread
     }
 }
 

@@ -183,10 +183,14 @@ pub fn start(options: Options) -> Result<(), StartError> {
     }
 }
 
+#[inline]
 fn process() -> &'static Process {
-    if let Some(process) = PROCESS.get() {
-        return process;
-    }
+    PROCESS.get().unwrap_or_else(first_use)
+}
+
+#[cold]
+#[inline(never)]
+fn first_use() -> &'static Process {
     let options = without_mistakes();
     let _ = start_processes(&options);
     PROCESS.get_or_init(|| {
@@ -327,6 +331,7 @@ fn prepare(options: &Options) -> Result<Process, StartError> {
 }
 
 /// What a new thread is by default in this process. Starts it if it has not been started.
+#[inline]
 pub fn mode() -> Mode {
     if process().image.is_some() { Mode::User } else { Mode::Kernel }
 }
@@ -336,6 +341,7 @@ pub fn workers() -> usize {
     process().workers
 }
 
+#[inline]
 pub(crate) fn image() -> Option<Image> {
     process().image
 }

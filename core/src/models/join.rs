@@ -71,6 +71,12 @@ impl Shared {
     fn finish(&self) {
         // SAFETY: loom checks that nobody else uses the cell.
         self.result.with_mut(|r| unsafe { *r = 42 });
+        // Acquire: as there. pairs: kept.state
+        if self.state.load(Ordering::Acquire) == ME {
+            // Release: as there. pairs: kept.state
+            self.state.store(DONE, Ordering::Release);
+            return self.claim_linked();
+        }
         // SeqCst: as there. pairs: kept.state
         let before = self.state.swap(DONE, Ordering::SeqCst);
         fence_after_rmw();
@@ -80,6 +86,20 @@ impl Shared {
                 self.waiter.ready();
             }
         }
+    }
+
+    /// `kept::claim_linked`.
+    fn claim_linked(&self) {
+        let mut word = self.join_wait.load(Ordering::Relaxed);
+        while !self.waiter.park.claim(Ticket::from_word(word), Reason::Woken) {
+            fence(Ordering::SeqCst); // SeqCst: the locked instruction of the claim. pairs: kept.state
+            let now = self.join_wait.load(Ordering::Relaxed);
+            if now == word {
+                return;
+            }
+            word = now;
+        }
+        self.waiter.ready();
     }
 
     /// A sender of a signal: `pending::send_to_thread`.
