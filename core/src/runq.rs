@@ -25,6 +25,8 @@ pub const CAPACITY: usize = if cfg!(loom) { 4 } else { 256 };
 pub struct RunQueue<T> {
     head: AtomicU32,
     tail: AtomicU32,
+    /// Nobody but the owner takes.
+    unshared: bool,
     slots: [AtomicPtr<T>; CAPACITY],
 }
 
@@ -40,8 +42,14 @@ impl<T> RunQueue<T> {
         Self {
             head: AtomicU32::new(0),
             tail: AtomicU32::new(0),
+            unshared: false,
             slots: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
         }
+    }
+
+    /// An empty queue that nobody steals from: its owner takes without a locked instruction.
+    pub fn unshared() -> Self {
+        Self { unshared: true, ..Self::new() }
     }
 
     /// An empty queue whose positions begin at `at`, for models that want to cross the border of the ring or of `u32`.
@@ -94,9 +102,17 @@ impl<T> RunQueue<T> {
             .then(|| self.slots[head as usize % CAPACITY].load(Ordering::Relaxed))
     }
 
-    /// Takes the oldest. Anyone.
+    /// Takes the oldest. Anyone, or the owner if it is unshared.
     #[inline]
     pub fn pop(&self) -> Option<*mut T> {
+        if self.unshared {
+            let head = self.head.load(Ordering::Relaxed);
+            if head == self.tail.load(Ordering::Relaxed) {
+                return None;
+            }
+            self.head.store(head.wrapping_add(1), Ordering::Relaxed);
+            return Some(self.slots[head as usize % CAPACITY].load(Ordering::Relaxed));
+        }
         // Acquire: see the protocol, step 2. pairs: runq.head
         let mut head = self.head.load(Ordering::Acquire);
         loop {
@@ -114,8 +130,9 @@ impl<T> RunQueue<T> {
         }
     }
 
-    /// Moves the older half of `self` to `thief`'s ring and returns one of them. `thief` is the caller's own queue.
+    /// Moves the older half of `self`, which is shared, to `thief`'s ring and returns one of them. `thief` is the caller's own queue.
     pub fn steal_into(&self, thief: &RunQueue<T>) -> Option<*mut T> {
+        debug_assert!(!self.unshared);
         loop {
             // Acquire: see the protocol, step 2. pairs: runq.head
             let head = self.head.load(Ordering::Acquire);
@@ -174,6 +191,20 @@ mod tests {
         }
         assert_eq!(queue.pop(), None);
         assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn an_unshared_one_is_first_in_first_out_too() {
+        let queue = RunQueue::unshared();
+        assert_eq!(queue.pop(), None);
+        for i in 0..3 * CAPACITY {
+            assert!(queue.push(item(i)).is_ok());
+            assert!(queue.push(item(i + 1)).is_ok());
+            assert_eq!((queue.len(), queue.oldest()), (2, Some(item(i))));
+            assert_eq!((queue.pop(), queue.pop(), queue.pop()), (Some(item(i)), Some(item(i + 1)), None));
+        }
+        (0..CAPACITY).for_each(|i| assert!(queue.push(item(i)).is_ok()));
+        assert_eq!(queue.push(item(999)), Err(item(999)));
     }
 
     #[test]

@@ -338,7 +338,8 @@ impl Runtime {
             // SAFETY: room for MAX_PROCESSORS, used by nobody else yet.
             unsafe {
                 p.add(i as usize).write(Processor {
-                    queue: RunQueue::new(),
+                    // Only other processors' workers steal.
+                    queue: if n == 1 { RunQueue::unshared() } else { RunQueue::new() },
                     fresh: Fresh::new(),
                     resting: Resting::new(),
                     timers: Timers::new(),
@@ -464,10 +465,19 @@ impl Runtime {
     ///
     /// # Safety
     /// `thread` is runnable and in no queue; the caller's worker holds `p`.
+    #[inline]
     unsafe fn enqueue(&self, p: &Processor, thread: *mut Thread) {
-        if p.queue.push(thread).is_ok() {
-            return;
+        if p.queue.push(thread).is_err() {
+            // SAFETY: the caller's.
+            unsafe { self.enqueue_in_full(p, thread) };
         }
+    }
+
+    /// # Safety
+    /// As [`enqueue`](Self::enqueue).
+    #[cold]
+    #[inline(never)]
+    unsafe fn enqueue_in_full(&self, p: &Processor, thread: *mut Thread) {
         for _ in 0..crate::runq::CAPACITY / 2 {
             match p.queue.pop() {
                 // SAFETY: we took it off the ring.

@@ -111,7 +111,11 @@ pub fn is_fiber() -> bool {
 }
 
 /// Lets other fibers that are ready run first. False: the caller is no fiber, or there are none.
+#[inline]
 pub(crate) fn give_turn() -> bool {
+    if Pool::present().is_none() {
+        return false;
+    }
     // SAFETY: the calling fiber.
     movable().is_some_and(|(carrier, me)| unsafe { carrier.give_turn(me) })
 }
