@@ -29,7 +29,7 @@ use heddle_interface::finished::{LAUNCHED, TRACES, UNWANTED};
 use heddle_interface::joined::{ELSEWHERE, RESTS, SURPLUS};
 use heddle_interface::slot::{DETACHED, DONE, ENDING, RUNNING, WAITED};
 use heddle_interface::{Slot, ThreadCalls};
-use traces::Traces;
+use traces::{Traces, arithmetic_is_usual};
 
 /// See the module.
 #[repr(C)]
@@ -184,7 +184,7 @@ where
     T: Send + 'static,
 {
     let mut f = Carried::new(f);
-    if stack.is_none() {
+    if stack.is_none() && arithmetic_is_usual() {
         // SAFETY: the function is the record's if a thread was found; the slots are records of ours.
         if let Some(record) = unsafe { Record::of((calls.start)(write_function::<F, T>, (&raw mut f).cast())) } {
             return Ok(Handle { record, calls, result: PhantomData });

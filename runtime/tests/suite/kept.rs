@@ -17,6 +17,7 @@ super::tests![
     destructors_run_without_a_join,
     what_libc_keeps_is_new,
     the_signal_mask_is_the_creator_s,
+    how_numbers_are_rounded_is_the_creator_s,
     results_of_all_sizes_are_dropped_once,
     a_panic_of_each_kind,
     a_handle_dropped_at_any_time,
@@ -100,6 +101,32 @@ fn what_libc_keeps_is_new() {
 
 unsafe extern "C" {
     fn pthread_setcancelstate(state: i32, before: *mut i32) -> i32;
+}
+
+/// Sets how floating-point numbers are rounded, 0 to 3, by both kinds of instructions; answers how they were.
+fn round(how: u32) -> (u32, u32) {
+    let (mut vector, mut old) = (0u32, 0u16);
+    // SAFETY: the thread's own control words; nothing here calculates with such numbers.
+    unsafe {
+        std::arch::asm!("stmxcsr [{}]", "fnstcw [{}]", in(reg) &raw mut vector, in(reg) &raw mut old);
+        let before = (vector >> 13 & 3, u32::from(old >> 10 & 3));
+        vector = vector & !(3 << 13) | how << 13;
+        old = old & !(3 << 10) | (how as u16) << 10;
+        std::arch::asm!("ldmxcsr [{}]", "fldcw [{}]", in(reg) &raw const vector, in(reg) &raw const old);
+        before
+    }
+}
+
+fn how_numbers_are_rounded_is_the_creator_s() {
+    for i in 0..TIMES {
+        // The thread leaves another way behind.
+        assert_eq!(spawn(|| round(1)).join().unwrap(), (0, 0), "thread {i}");
+    }
+    round(2);
+    let found: Vec<_> = (0..20).map(|_| spawn(|| round(3)).join().unwrap()).collect();
+    assert_eq!(round(0), (2, 2), "a join changes nothing");
+    assert_eq!(found, [(2, 2); 20]);
+    assert_eq!(spawn(|| round(0)).join().unwrap(), (0, 0));
 }
 
 fn mask() -> bool {
