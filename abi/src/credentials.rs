@@ -21,7 +21,7 @@ use crate::wait::{e, fail};
 use core::sync::atomic::{AtomicI32, Ordering};
 use heddle_core::lock::SpinLock;
 use heddle_core::mem;
-use heddle_core::sched::{self, Call, RT};
+use heddle_core::sched::{self, Absent, Call, RT};
 use heddle_core::sys::{check, linux as l, syscall6};
 use heddle_core::thread::Thread;
 use linux_raw_sys::prctl as p;
@@ -40,7 +40,7 @@ fn call(number: usize, a: [usize; 6]) -> Call {
 
 /// Kernel threads that were alike have become different: going on would be a hole. glibc ends such a process too.
 #[cold]
-fn inconsistent(number: usize, errno: i32) -> ! {
+pub fn inconsistent(number: usize, errno: i32) -> ! {
     report::line(format_args!(
         "system call {number} succeeded on one kernel thread and failed on another (error {errno}): the process ends"
     ));
@@ -64,9 +64,8 @@ unsafe fn on_all(number: usize, args: [usize; 6], changed: impl FnOnce() -> bool
     // SAFETY: the caller's.
     let r = unsafe {
         match number as u32 {
-            l::__NR_prctl | l::__NR_personality | l::__NR_landlock_restrict_self => {
-                RT.errands.everywhere(own, signal::kernel::kick)
-            }
+            l::__NR_prctl | l::__NR_personality => RT.errands.everywhere(Absent::Later, own, signal::kernel::kick),
+            l::__NR_landlock_restrict_self => RT.errands.everywhere(Absent::Wait, own, signal::kernel::kick),
             _ => RT.errands.on_shared(own, signal::kernel::kick),
         }
     };
@@ -389,7 +388,7 @@ pub unsafe fn prctl(args: [usize; 6]) -> Option<isize> {
                     let others = call(number, [args[0], 0, 0, 0, 0, 0]);
                     (r, (r >= 0).then_some(others))
                 };
-                match RT.errands.everywhere(own, signal::kernel::kick) {
+                match RT.errands.everywhere(Absent::Later, own, signal::kernel::kick) {
                     Ok(r) => {
                         if r >= 0 {
                             DEATH_SIGNAL.store(args[1] as i32, Ordering::Relaxed);

@@ -9,7 +9,7 @@ use heddle_core::arch;
 use heddle_core::clock;
 use heddle_core::park::Reason;
 use heddle_core::reactor::fd::{IN, Node, Wait};
-use heddle_core::sched::{RT, Worker, current, worker};
+use heddle_core::sched::{self, RT, Worker, current, worker};
 use heddle_core::sys;
 use heddle_core::sys::{check, linux as l};
 use heddle_core::thread::State;
@@ -54,6 +54,11 @@ pub unsafe fn before_raw(shares_memory: bool, own_handlers: bool) {
         let marks = waited_for | if own_handlers { OWN_HANDLERS } else { 0 };
         (*w).child_mask.store(mask | marks, Ordering::Relaxed);
         sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &all as *const _, 0, 8);
+        if waited_for != 0 {
+            // Release: signals are blocked, and nothing is owed. pairs: worker.held
+            (*w).held.store(Worker::HELD, Ordering::Release);
+            sched::enter_kernel(w);
+        }
     }
 }
 
@@ -180,9 +185,15 @@ pub unsafe extern "C" fn after_raw(frame: &mut Frame) {
         if forked {
             end_fork();
         }
-        (*w).held.store(0, Ordering::Relaxed);
+        let held = (*w).held.load(Ordering::Relaxed) != 0;
+        if held && let Err((number, errno)) = sched::no_longer_held(w) {
+            crate::credentials::inconsistent(number, errno);
+        }
         let open = signal::masks::worker_mask(&*w);
         sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &open as *const _, 0, 8);
+        if held {
+            sched::back_from_kernel(w);
+        }
         // The frame's continuation is complete (it points past the call); handlers want the site's own.
         frame.continuation -= sites::DONE as u64;
         signal::leave_core(frame);

@@ -165,7 +165,8 @@ pub unsafe fn process_ends() {
         let mut others = 0;
         RT.for_each_worker(&mut |w| {
             if !core::ptr::eq(w, me) {
-                others += 1;
+                // One that is held stands still, and stays so when its signals are open again.
+                others += u32::from(w.held.load(Ordering::Relaxed) < Worker::HELD);
                 if turn % 4 == 0 {
                     signal::kernel::kick(w);
                 }

@@ -13,7 +13,7 @@ use crate::wait::{e, fail};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use heddle_core::lock::SpinLock;
 use heddle_core::mem;
-use heddle_core::sched::{RT, Worker, current, worker};
+use heddle_core::sched::{Absent, RT, Worker, current, worker};
 use heddle_core::sys::{linux as l, syscall6};
 use heddle_core::thread::Thread;
 
@@ -599,7 +599,7 @@ unsafe fn set_priority(t: *mut Thread, args: [usize; 6]) -> isize {
                 let r = syscall6(number, [0, 0, nice as usize, 0, 0, 0]);
                 (r, (r == 0).then_some([number, 0, 0, nice as usize, 0, 0, 0]))
             };
-            let r = RT.errands.everywhere(own, crate::signal::kernel::kick).unwrap_or(0);
+            let r = RT.errands.everywhere(Absent::Wait, own, crate::signal::kernel::kick).unwrap_or(0);
             if r < 0 {
                 return r;
             }

@@ -10,7 +10,7 @@
 use super::actions::{self, Action, DEFAULT, IGNORE};
 use super::context::{SignalFrame, UContext, float_size};
 use super::deliver;
-use super::masks::{QUEUED, base_mask, receives, worker_mask};
+use super::masks::{QUEUED, base_mask, receives, relieve, worker_mask};
 use super::pending;
 use super::remote;
 use super::{KICK, bit};
@@ -204,6 +204,7 @@ pub fn preempt_wanted(w: &Worker) -> bool {
 /// On the worker's kernel thread, signals blocked, its record in GS base.
 pub unsafe fn worker_started(w: &mut Worker) {
     let stack = super::context::Stack { base: w.signal_stack, flags: 0, size: SIGNAL_STACK };
+    relieve(w);
     let open = worker_mask(w);
     // SAFETY: the stack is the worker's own.
     unsafe {

@@ -9,7 +9,8 @@ use super::bit;
 use super::kernel::{ALL, FAULTS, empty_inbox, inbox, kick};
 use super::pending;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering, compiler_fence};
-use heddle_core::sched::{Worker, worker};
+use heddle_core::prim::fence;
+use heddle_core::sched::{Absent, RT, Worker, worker};
 use heddle_core::sys::linux as l;
 use heddle_core::thread::Thread;
 
@@ -46,7 +47,9 @@ pub(super) const QUEUED: u64 = ALL << 33;
 ///   [`collect`](super::kernel::collect) all that have been sent are in its inbox.
 /// * Before it waits in the kernel with all signals blocked, for the child of a `vfork`, it makes another worker the
 ///   receiver (`pass_receiving`): first it blocks them itself and hands out what it has taken, so it has none under way when
-///   the other one opens its mask. If that is entering a `vfork` too just then, the signals wait for its return.
+///   the other one opens its mask. If that is entering a `vfork` too just then, one of the two sees the other (each says what
+///   it does, then looks), and a third is chosen. If there is none, a worker that is made while the receiver waits takes over
+///   (`relieve`).
 /// * A worker in [`collect`](super::kernel::collect) that is not the receiver does not ask for them either: while the kernel has
 ///   some, it waits for the receiver.
 ///
@@ -82,27 +85,53 @@ pub fn receive_here() {
 pub unsafe fn pass_receiving(w: *mut Worker) {
     // SAFETY: our own record.
     unsafe {
-        (*w).held.store(1, Ordering::Relaxed);
+        (*w).held.store(Worker::ENTERS, Ordering::Relaxed);
+        // SeqCst: we say that we enter, then look who receives; who hands receiving on does that, then looks who enters.
+        // pairs: signal.held
+        fence(Ordering::SeqCst);
         if !receives(&*w) {
             return;
         }
         shield_queued(w);
-        let mut next: *const Worker = core::ptr::null();
-        heddle_core::sched::RT.for_each_worker(&mut |other| {
-            if !core::ptr::eq(other, w)
-                && other.held.load(Ordering::Relaxed) == 0
-                && other.tid.load(Ordering::Relaxed) != 0
-            {
-                next = other;
-            }
-        });
-        if let Some(next) = next.as_ref() {
+        let mut last = (*w).tid.load(Ordering::Relaxed);
+        loop {
+            let mut next: *const Worker = core::ptr::null();
+            RT.for_each_worker(&mut |other| {
+                if other.held.load(Ordering::Relaxed) == 0 && other.tid.load(Ordering::Relaxed) != 0 {
+                    next = other;
+                }
+            });
+            let Some(next) = next.as_ref() else { break };
+            let tid = next.tid.load(Ordering::Relaxed);
             // Release: what we took is pending. pairs: signal.receiver
-            RECEIVER.store(next.tid.load(Ordering::Relaxed), Ordering::Release);
+            if RECEIVER.compare_exchange(last, tid, Ordering::Release, Ordering::Relaxed).is_err() {
+                break; // the one that we chose has handed it on itself
+            }
             kick(next);
+            last = tid;
+            // SeqCst: as above. pairs: signal.held
+            fence(Ordering::SeqCst);
+            if next.held.load(Ordering::Relaxed) == 0 {
+                break;
+            }
         }
         unshield(w);
     }
+}
+
+/// A worker that was just made receives queued signals if nobody else can: the receiver and all others are in a `vfork`.
+pub(super) fn relieve(w: &Worker) {
+    // SeqCst: this worker is listed, then we look who is held; who enters a vfork says so, then looks for another worker.
+    // pairs: signal.held
+    fence(Ordering::SeqCst);
+    let last = RECEIVER.load(Ordering::Relaxed);
+    RT.for_each_worker(&mut |other| {
+        if other.tid.load(Ordering::Relaxed) == last && other.held.load(Ordering::Relaxed) != 0 {
+            let tid = w.tid.load(Ordering::Relaxed);
+            // AcqRel: what the last one took is pending, and was taken before ours. pairs: signal.receiver
+            let _ = RECEIVER.compare_exchange(last, tid, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    });
 }
 
 /// Blocks queued signals on the caller's kernel thread at a moment when its inbox is empty.
@@ -178,14 +207,15 @@ pub unsafe fn keep_for_exec(mask: u64) -> u64 {
     if mask != 0 {
         // SAFETY: the caller's.
         unsafe {
-            let _ = heddle_core::sched::RT.errands.everywhere(own, kick);
+            let _ = RT.errands.everywhere(Absent::Spare, own, kick);
             empty_inbox(worker());
         }
         // What the others had taken before becomes pending when they leave the core; one that does not is stuck.
         let patience = heddle_core::clock::now() + 20_000_000;
-        heddle_core::sched::RT.for_each_worker(&mut |w| {
+        RT.for_each_worker(&mut |w| {
             // Acquire: what it took is pending. pairs: worker.inbox
             while !core::ptr::eq(w, worker())
+                && w.held.load(Ordering::Relaxed) == 0
                 && w.attention.load(Ordering::Acquire) != 0
                 && heddle_core::clock::now() < patience
             {
@@ -211,7 +241,7 @@ pub unsafe fn exec_failed(t: *mut Thread, mask: u64) {
         heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &before as *const _, 0, 8);
         KEPT_FOR_EXEC.store(0, Ordering::Relaxed);
         // Kicks that were sent meanwhile are lost: all workers get another.
-        heddle_core::sched::RT.for_each_worker(&mut |w| w.kicked.store(0, Ordering::Relaxed));
+        RT.for_each_worker(&mut |w| w.kicked.store(0, Ordering::Relaxed));
         spread_mask();
     }
 }
@@ -225,7 +255,7 @@ pub unsafe fn keep(signals: u64) {
     if new == 0 {
         return;
     }
-    // As in `keep_for_exec`. What is ignored is told to the kernel when all block it: it would drop it otherwise.
+    // As in `keep_for_exec`. A worker that is held blocks all signals, and takes this mask when it is no longer. What is ignored is told to the kernel when all block it: it would drop it otherwise.
     let own = || {
         KEPT.fetch_or(new, Ordering::Relaxed);
         // SAFETY: this worker's own mask. The others' call does nothing.
@@ -233,7 +263,7 @@ pub unsafe fn keep(signals: u64) {
         ((), Some([l::__NR_getpid as usize, 0, 0, 0, 0, 0, 0]))
     };
     // SAFETY: the caller's.
-    let _ = unsafe { heddle_core::sched::RT.errands.everywhere(own, kick) };
+    let _ = unsafe { RT.errands.everywhere(Absent::Spare, own, kick) };
     actions::keeping_changed(new);
 }
 
@@ -288,7 +318,7 @@ unsafe fn take_mask_over() {
 fn spread_mask() {
     // SAFETY: inside the core.
     unsafe { take_mask_over() };
-    heddle_core::sched::RT.for_each_worker(&mut |w| kick(w));
+    RT.for_each_worker(&mut |w| kick(w));
 }
 
 /// Makes a call of thread `t` on what may be a terminal: the kernel asks whether the caller's kernel thread blocks SIGTTIN and

@@ -15,7 +15,7 @@ use heddle_core::identity::{PendingSignals, SigInfo};
 use heddle_core::lock::SpinLock;
 use heddle_core::park::Reason;
 use heddle_core::prim::{fence, fence_after_rmw};
-use heddle_core::sched::{RT, current, ready};
+use heddle_core::sched::{Absent, RT, current, ready};
 use heddle_core::sys::{self, linux as l};
 use heddle_core::thread::Thread;
 
@@ -315,7 +315,7 @@ unsafe fn queue(call: [usize; 7], simple: [usize; 7], signal: u32) {
     unsafe {
         let r = sys::syscall6(call[0], arguments(call));
         if r == -(linux_raw_sys::errno::EPERM as isize) {
-            let _ = RT.errands.everywhere(|| ((), Some(call)), super::kernel::kick);
+            let _ = RT.errands.everywhere(Absent::Spare, || ((), Some(call)), super::kernel::kick);
         }
         let mut now = 0u64;
         sys!(l::__NR_rt_sigpending, &mut now as *mut _, 8);

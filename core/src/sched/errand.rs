@@ -13,6 +13,11 @@
 //! None is left out: a worker that is started while an errand is under way would need the lock; one that was started before
 //! is listed, or inherits from a creator that is itself waited for. The call's words do not change under a reader's eyes:
 //! who reads them has not noted the round, so the sender still waits.
+//!
+//! A worker whose thread waits for the child of a `vfork` answers no kick, and the child may wait for the sender. So where
+//! the call allows it ([`Absent`]) the sender notes the round for it. That, and the worker's return, are exchanges of
+//! `Worker::held`: either the worker comes back with the round noted, or it is back and answers. It runs nothing of the
+//! program before it has looked at what it owes.
 
 use super::{RT, Worker, worker};
 use crate::lock::{Guard, SpinLock};
@@ -22,6 +27,17 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicIsize, AtomicU32, AtomicUs
 
 /// A system call: its number and arguments.
 pub type Call = [usize; 7];
+
+/// What is done about a worker whose thread waits for the child of a `vfork`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Absent {
+    /// It is waited for.
+    Wait,
+    /// It need not make the call: what that is for it looks at when it is back.
+    Spare,
+    /// It makes the call when it is back. The call's arguments are plain numbers.
+    Later,
+}
 
 /// How long the sender waits before it kicks again who has not done it, in nanoseconds. (A kick can be lost to the limit
 /// on queued signals.)
@@ -131,9 +147,14 @@ impl Errands {
     ///
     /// # Safety
     /// Inside the core on a worker, signals open; the call may be made by every kernel thread at any time.
-    pub unsafe fn everywhere<R>(&self, own: impl FnOnce() -> (R, Option<Call>), kick: fn(&Worker)) -> Result<R, i32> {
+    pub unsafe fn everywhere<R>(
+        &self,
+        absent: Absent,
+        own: impl FnOnce() -> (R, Option<Call>),
+        kick: fn(&Worker),
+    ) -> Result<R, i32> {
         // SAFETY: the caller's.
-        unsafe { self.wherever(own, kick, false) }
+        unsafe { self.wherever(absent, own, kick, false) }
     }
 
     /// As [`everywhere`](Self::everywhere), but not on kernel threads that are one thread's alone.
@@ -142,11 +163,12 @@ impl Errands {
     /// As there.
     pub unsafe fn on_shared<R>(&self, own: impl FnOnce() -> (R, Option<Call>), kick: fn(&Worker)) -> Result<R, i32> {
         // SAFETY: the caller's.
-        unsafe { self.wherever(own, kick, true) }
+        unsafe { self.wherever(Absent::Wait, own, kick, true) }
     }
 
     unsafe fn wherever<R>(
         &self,
+        absent: Absent,
         own: impl FnOnce() -> (R, Option<Call>),
         kick: fn(&Worker),
         shared: bool,
@@ -156,7 +178,7 @@ impl Errands {
         let Some(call) = call else { return Ok(result) };
         self.shared.store(shared, Ordering::Relaxed);
         // SAFETY: the caller's; the lock is held.
-        unsafe { self.all_others(call, kick) };
+        unsafe { self.all_others(absent, call, kick) };
         match self.failed.load(Ordering::Relaxed) {
             0 => Ok(result),
             error => Err(-error),
@@ -176,7 +198,7 @@ impl Errands {
                 return own;
             }
             self.shared.store(false, Ordering::Relaxed);
-            self.all_others(call, kick);
+            self.all_others(Absent::Wait, call, kick);
         }
         self.answer.load(Ordering::Relaxed)
     }
@@ -185,7 +207,7 @@ impl Errands {
     ///
     /// # Safety
     /// As for [`everywhere`](Self::everywhere), and the caller holds the lock.
-    unsafe fn all_others(&self, call: Call, kick: fn(&Worker)) {
+    unsafe fn all_others(&self, absent: Absent, call: Call, kick: fn(&Worker)) {
         for (word, value) in self.call.iter().zip(call) {
             word.store(value, Ordering::Relaxed);
         }
@@ -204,7 +226,7 @@ impl Errands {
             let mut all = true;
             RT.for_each_worker(&mut |w| {
                 // Acquire: it has made the call. pairs: errand.done
-                if w.errand.load(Ordering::Acquire) != round {
+                if w.errand.load(Ordering::Acquire) != round && !put_off(w, absent, call, round) {
                     all = false;
                     kick(w);
                 }
@@ -240,6 +262,58 @@ impl Errands {
         let mut all = RT.monitor.tid() == 0 || RT.monitor.errand.load(Ordering::Relaxed) == round;
         RT.for_each_worker(&mut |w| all &= w.errand.load(Ordering::Relaxed) == round);
         all
+    }
+}
+
+/// Notes `round` for a worker that is held, if the call allows it.
+fn put_off(w: &Worker, absent: Absent, call: Call, round: u32) -> bool {
+    // Acquire: what it owed before has been done, or is listed. pairs: worker.held
+    let noted = || w.held.compare_exchange(Worker::HELD, Worker::NOTED, Ordering::Acquire, Ordering::Relaxed).is_ok();
+    if absent == Absent::Wait || !noted() {
+        return false;
+    }
+    let owes = w.owes.load(Ordering::Relaxed) as usize;
+    let done = match (absent, w.owed.get(owes)) {
+        (Absent::Spare, _) => true,
+        (_, Some(words)) => {
+            for (word, value) in words.iter().zip(call) {
+                word.store(value, Ordering::Relaxed);
+            }
+            w.owes.store(owes as u32 + 1, Ordering::Relaxed);
+            true
+        }
+        (_, None) => false,
+    };
+    if done {
+        w.errand.store(round, Ordering::Relaxed);
+    }
+    // Release: what it owes, and what the sender has changed before. pairs: worker.held
+    w.held.store(Worker::HELD, Ordering::Release);
+    done
+}
+
+/// Worker `w`, the caller's, is no longer held: it makes the calls that it owes. Error: the number of one that failed, though
+/// it had succeeded elsewhere, and why.
+///
+/// # Safety
+/// On its kernel thread, all signals blocked.
+pub unsafe fn no_longer_held(w: *mut Worker) -> Result<(), (usize, i32)> {
+    // SAFETY: our own record; the callers of `put_off` have made the calls before.
+    unsafe {
+        let w = &*w;
+        // Acquire: what has been put off. Release: it has been done before the next time. pairs: worker.held
+        while w.held.compare_exchange(Worker::HELD, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            core::hint::spin_loop();
+        }
+        let mut result = Ok(());
+        for words in &w.owed[..w.owes.swap(0, Ordering::Relaxed) as usize] {
+            let word = |i: usize| words[i].load(Ordering::Relaxed);
+            let r = syscall6(word(0), core::array::from_fn(|i| word(i + 1)));
+            if !super::is_settled() && (-4095..0).contains(&r) {
+                result = Err((word(0), -r as i32));
+            }
+        }
+        result
     }
 }
 

@@ -18,15 +18,15 @@ mod spinning;
 mod worker;
 
 pub use account::{Watcher, cpu_time};
-pub use errand::{Call, Errands};
+pub use errand::{Absent, Call, Errands, no_longer_held};
 pub use holder::Holder;
 pub use idle::Sleepers;
 pub use inject::Why;
 use inject::{Computing, Injection};
 pub use monitor::{MONITOR, Monitor};
 pub use worker::{
-    SIGNAL_STACK, Worker, blocking, blocking_for_long, calling, current, exit_current, finish_switch, give_turn,
-    give_way, hand_over, is_settled, park, park_for, preempt, prepare_to_settle, rest, sched_loop_entry, settle, stay,
+    SIGNAL_STACK, Worker, back_from_kernel, blocking, blocking_for_long, calling, current, enter_kernel, exit_current,
+    finish_switch, give_turn, give_way, hand_over, is_settled, park, park_for, preempt, prepare_to_settle, rest, sched_loop_entry, settle, stay,
     take_turns, this_processor, this_worker, worker, yield_now,
 };
 

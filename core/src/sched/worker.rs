@@ -18,7 +18,7 @@ use crate::arch::{self, Context, EXTENDED_SIZE, Extended, switch, ticks};
 use crate::park::Reason;
 use crate::sys::linux as l;
 use crate::thread::Thread;
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Bytes of the stack for the kernel's signal frames.
 pub const SIGNAL_STACK: usize = 64 * 1024;
@@ -55,8 +55,11 @@ pub struct Worker {
     pub preempt: AtomicU8,
     /// Not 0 while asleep, in the reactor, in a nap or without a processor: no lock is held, nothing is half done.
     pub asleep: AtomicU8,
-    /// Not 0 while its thread waits for the child of a `vfork`, with all signals blocked.
+    /// Whether its thread waits for the child of a `vfork`: 0, [`Worker::ENTERS`], [`Worker::HELD`] or [`Worker::NOTED`].
     pub held: AtomicU8,
+    /// Errands that it has to do when it is no longer held, and how many.
+    pub(super) owed: [[AtomicUsize; 7]; Worker::DEBTS],
+    pub(super) owes: AtomicU32,
     /// Signals that it blocks for the call that it makes.
     pub shielded: AtomicU64,
     /// This record, if it runs only threads whose `home` it is; else null.
@@ -89,6 +92,14 @@ pub struct Worker {
 impl Worker {
     /// In [`Worker::cpus`]: not known, what the creator had.
     pub const ANY_CPUS: u32 = u32::MAX;
+    /// In [`Worker::held`]: about to wait.
+    pub const ENTERS: u8 = 1;
+    /// As well: all its signals are blocked until that is over.
+    pub const HELD: u8 = 2;
+    /// As well, and somebody writes down an errand for it just now.
+    pub const NOTED: u8 = 3;
+    /// Errands that a held worker can put off.
+    pub(super) const DEBTS: usize = 16;
 
     /// The thread that it runs just now, as one look tells. For any kernel thread.
     pub fn running(&self) -> *mut Thread {
@@ -580,13 +591,38 @@ pub unsafe fn blocking<R>(call: impl FnOnce() -> R) -> R {
         if w.is_null() || (*w).current.is_null() || (*w).processor.is_null() {
             return call();
         }
-        let p = &*(*w).processor;
-        p.holder.enter(w as usize);
+        enter_kernel(w);
         let r = call();
-        if !p.holder.back(w as usize) {
+        back_from_kernel(w);
+        r
+    }
+}
+
+/// The first half of [`blocking`], for a call that is made elsewhere.
+///
+/// # Safety
+/// Inside the core on worker `w`, the caller's. Nothing but the call comes before [`back_from_kernel`].
+#[inline(always)]
+pub unsafe fn enter_kernel(w: *mut Worker) {
+    // SAFETY: our own record; processors are never unmapped.
+    if let Some(p) = unsafe { (*w).processor.as_ref() } {
+        p.holder.enter(w as usize);
+    }
+}
+
+/// The other half: afterwards the caller may be on another worker.
+///
+/// # Safety
+/// As there; signals are open.
+#[inline(always)]
+pub unsafe fn back_from_kernel(w: *mut Worker) {
+    // SAFETY: the caller's.
+    unsafe {
+        if let Some(p) = (*w).processor.as_ref()
+            && !p.holder.back(w as usize)
+        {
             lost_processor(w);
         }
-        r
     }
 }
 
