@@ -9,11 +9,13 @@ use crate::scheduling;
 use crate::signal;
 use crate::time::{Timespec, read_timespec};
 use crate::wait::{NEVER, Next, abandon, after, at, begin, e, fail, interrupted, interrupted_since, park};
+use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use heddle_core::park::Reason;
 use heddle_core::sched::{self, RT, Sleeper, current};
-use heddle_core::sys::{self, linux as l};
+use heddle_core::sys;
+use heddle_core::sys::linux as l;
 use heddle_core::thread::{FIRST_TID, State, Thread};
 use heddle_core::wait_table::{Waiter, Wakeable};
 
@@ -318,8 +320,104 @@ impl Outside {
     }
 }
 
+/// Where a process that shares our memory waits: not on its stack, since it may be killed there, and somebody else's data
+/// come to be where its waiter was linked.
+struct Seat {
+    /// Who has it; 0: nobody, -1: who clears it.
+    process: AtomicI32,
+    word: AtomicU32,
+    waiter: UnsafeCell<Waiter<Sleeper>>,
+}
+
+// SAFETY: the waiter is touched by whom the seat belongs to, and under the lock of the bucket that it is linked in.
+unsafe impl Sync for Seat {}
+
+static SEATS: [Seat; 64] = [const {
+    Seat {
+        process: AtomicI32::new(0),
+        word: AtomicU32::new(0),
+        waiter: UnsafeCell::new(Waiter::new(Sleeper::Child(core::ptr::null(), 0), 0)),
+    }
+}; 64];
+
+impl Seat {
+    /// A seat for `process`; `None`: all have somebody in them.
+    fn take(process: i32) -> Option<&'static Self> {
+        let free = || {
+            SEATS.iter().find(|s| {
+                // Acquire: who had it is done with it. pairs: futex.seat
+                s.process.compare_exchange(0, process, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            })
+        };
+        free().or_else(|| {
+            for s in &SEATS {
+                let of = s.process.load(Ordering::Relaxed);
+                if of > 0 && sys::has_ended(of) {
+                    s.clear(of);
+                }
+            }
+            free()
+        })
+    }
+
+    /// Frees the seat of a process that does not come back.
+    fn clear(&self, of: i32) {
+        // Acquire: as it left it. pairs: futex.seat
+        if self.process.compare_exchange(of, -1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            self.leave();
+        }
+    }
+
+    fn leave(&self) {
+        // SAFETY: the seat is the caller's.
+        unsafe { RT.futexes.leave(self.waiter.get()) };
+        // Release: the waiter is not linked. pairs: futex.seat
+        self.process.store(0, Ordering::Release);
+    }
+}
+
+/// A process that shared our memory does not any more: it waits nowhere.
+pub fn clear_seats(process: i32) {
+    for s in SEATS.iter().filter(|s| s.process.load(Ordering::Relaxed) == process) {
+        s.clear(process);
+    }
+}
+
+/// Nobody sits anywhere, in a forked child.
+///
+/// # Safety
+/// The caller is the only thread, and the wait table is empty.
+pub unsafe fn reset() {
+    for s in SEATS.iter().filter(|s| s.process.load(Ordering::Relaxed) != 0) {
+        // SAFETY: the caller's.
+        unsafe { *s.waiter.get() = Waiter::new(Sleeper::Child(core::ptr::null(), 0), 0) };
+        s.process.store(0, Ordering::Relaxed);
+    }
+}
+
 /// The wait of a kernel thread that is not ours: it sleeps in the kernel on a word of its own.
 unsafe fn wait_outside(address: usize, value: u32, bits: u32, deadline: u64) -> isize {
+    // SAFETY: touches no memory.
+    let process = unsafe { sys!(l::__NR_getpid) } as i32;
+    if process != signal::kernel::process()
+        && let Some(seat) = Seat::take(process)
+    {
+        let sleeper = Sleeper::Child(&seat.word, process);
+        seat.word.store(0, Ordering::Relaxed);
+        // SAFETY: the seat is ours until we leave it; the word is read where the program would read it.
+        unsafe {
+            *seat.waiter.get() = Waiter::new(sleeper, 0);
+            // SeqCst: as in `wait`. pairs: futex.word
+            let still = || word(address).load(Ordering::SeqCst) == value;
+            let r = if RT.futexes.wait(seat.waiter.get(), address, bits, still) {
+                sleep_outside(&seat.word, sleeper, deadline).unwrap_or(0)
+            } else {
+                fail(e::EAGAIN)
+            };
+            seat.leave();
+            return r;
+        }
+    }
     let mine = Outside::new(address);
     let sleeper = Sleeper::Kernel(&mine.word);
     let mut waiter = Waiter::new(sleeper, 0);

@@ -318,23 +318,21 @@ pub unsafe fn lock_all(args: [usize; 6]) -> isize {
 
 /// Before a fork: no other thread may be in the middle of changing these tables.
 pub fn before_fork() {
-    core::mem::forget(SHARED.lock());
-    *HELD.lock() = Some(sites::hold());
+    SHARED.hold_for_fork();
+    sites::hold_for_fork();
     STACKS.hold();
 }
 
-/// The site tables' token while a fork is under way.
-static HELD: SpinLock<Option<sites::Hold>> = SpinLock::new(None);
-
-/// After a fork, in the parent and the child.
+/// After a fork, in the parent and the child, or in the parent when a process that shared its memory has ended in
+/// [`before_fork`] or since.
 ///
 /// # Safety
-/// Pairs with [`before_fork`], whose locks are held by the caller.
+/// Pairs with [`before_fork`], whose locks, as far as they have been taken, are the caller's.
 pub unsafe fn after_fork() {
-    // SAFETY: we hold it (in the child: the thread that held it is the one that goes on).
+    // SAFETY: the caller's (in the child: the thread that held them is the one that goes on).
     unsafe {
         STACKS.let_go();
-        SHARED.force_unlock();
+        sites::let_go_after_fork();
+        SHARED.let_go_after_fork();
     }
-    *HELD.lock() = None;
 }

@@ -14,11 +14,13 @@ use heddle_core::sys;
 use heddle_core::sys::{check, linux as l};
 use heddle_core::thread::State;
 
-/// The worker that is forking, from `before_raw` to `after_raw`, or [`OUTSIDER`]; in the child it tells a fork from a clone
+/// The worker that is forking, from `before_raw` to `after_raw`, or an [`outsider`]; in the child it tells a fork from a clone
 /// that shares memory.
 static FORKER: AtomicPtr<Worker> = AtomicPtr::new(core::ptr::null_mut());
-/// In place of a worker: a kernel thread that is not ours.
-const OUTSIDER: *mut Worker = core::ptr::without_provenance_mut(1);
+/// In place of a worker, whose address is even: a kernel thread that is not ours, of this process or of one on our memory.
+fn outsider(process: i32) -> *mut Worker {
+    core::ptr::without_provenance_mut(process as usize * 2 + 1)
+}
 /// In a worker's `child_mask`, where it says nothing about signals: the child has its own table of handlers.
 const OWN_HANDLERS: u64 = signal::bit(l::SIGKILL);
 /// As well: its creator waits for it.
@@ -65,11 +67,30 @@ pub unsafe fn before_raw(shares_memory: bool, own_handlers: bool) {
 /// One fork at a time: the child finds its parameters in memory. The holder cannot be preempted.
 fn begin_fork(who: *mut Worker) {
     // Acquire: the last fork is over. pairs: process.forker
-    while FORKER.compare_exchange(core::ptr::null_mut(), who, Ordering::Acquire, Ordering::Relaxed).is_err() {
+    let mut turns = 0u32;
+    while let Err(other) = FORKER.compare_exchange(core::ptr::null_mut(), who, Ordering::Acquire, Ordering::Relaxed) {
+        turns += 1;
+        let process = (other.addr() / 2) as i32;
+        if other.addr() % 2 == 1 && turns.is_multiple_of(256) && sys::has_ended(process) {
+            end_fork_of(process);
+        }
         heddle_core::lock::yield_cpu();
     }
     crate::memory::before_fork();
 }
+
+/// A process on our memory has ended, or executes another program: if it was about to fork, the next fork may begin.
+fn end_fork_of(process: i32) {
+    let other = outsider(process);
+    // Acquire: what it has locked. pairs: process.forker
+    if FORKER.compare_exchange(other, CLEANER, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+        // SAFETY: it does not come back; what it has locked is ours now.
+        unsafe { end_fork() };
+    }
+}
+
+/// In place of a worker: who ends another's fork.
+const CLEANER: *mut Worker = core::ptr::without_provenance_mut(2);
 
 /// As [`before_raw`], for a `fork` or a `clone` with memory of its own by a kernel thread that is not ours, in a process
 /// that runs user threads or a child on its memory: the tables are locked as for any fork, and no handler of the program's comes until [`after_raw`].
@@ -81,7 +102,8 @@ pub unsafe fn before_fork_outside() {
     let (all, mut before) = (u64::MAX, 0u64);
     // SAFETY: writes a local; the mask is put back.
     unsafe { sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &raw const all, &raw mut before, 8) };
-    begin_fork(OUTSIDER);
+    // SAFETY: touches no memory.
+    begin_fork(outsider(unsafe { sys!(l::__NR_getpid) } as i32));
     MASK.store(before, Ordering::Relaxed);
 }
 
@@ -192,6 +214,10 @@ pub unsafe extern "C" fn after_raw(frame: &mut Frame) {
         let open = signal::masks::worker_mask(&*w);
         sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &open as *const _, 0, 8);
         if held {
+            if result > 0 {
+                end_fork_of(result as i32);
+                crate::futex::clear_seats(result as i32);
+            }
             sched::back_from_kernel(w);
         }
         // The frame's continuation is complete (it points past the call); handlers want the site's own.
@@ -232,6 +258,7 @@ unsafe fn become_ordinary(outside: bool) {
         FORKER.store(core::ptr::null_mut(), Ordering::Relaxed);
         EXECUTING.store(false, Ordering::Relaxed);
         RT.reset_in_child();
+        crate::futex::reset();
         crate::scheduling::reset();
         crate::credentials::reset();
         signal::pending::reset();

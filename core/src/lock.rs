@@ -9,6 +9,9 @@
 use crate::prim::{AtomicU32, Ordering, UnsafeCell, relax};
 use core::ops::{Deref, DerefMut};
 
+/// The lock's word while it is held for a fork.
+const FOR_FORK: u32 = 2;
+
 /// A mutual-exclusion lock that spins, then yields the CPU. Blocks a kernel thread, in every mode.
 pub struct SpinLock<T> {
     word: AtomicU32,
@@ -108,6 +111,23 @@ impl<T> SpinLock<T> {
             #[cfg(loom)]
             _turn,
         }
+    }
+
+    /// Takes the lock for a fork, until [`let_go_after_fork`](Self::let_go_after_fork): one caller at a time.
+    pub fn hold_for_fork(&self) {
+        // Acquire: sees what the last holder wrote. pairs: spinlock
+        while self.word.compare_exchange(0, FOR_FORK, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            yield_cpu();
+        }
+    }
+
+    /// Ends that, in the parent and in the child; does nothing if it is not held for a fork.
+    ///
+    /// # Safety
+    /// The fork is over, or who began it is no more.
+    pub unsafe fn let_go_after_fork(&self) {
+        // Release: as a guard does. pairs: spinlock
+        let _ = self.word.compare_exchange(FOR_FORK, 0, Ordering::Release, Ordering::Relaxed);
     }
 
     /// Makes the lock free again whoever held it.

@@ -52,3 +52,19 @@ macro_rules! sys {
         $crate::sys::syscall6($nr as usize,
             [$a as usize, $b as usize, $c as usize, $d as usize, $e as usize, $f as usize]) };
 }
+
+/// Whether no process has this id any more, or that one has only to be waited for.
+pub fn has_ended(process: i32) -> bool {
+    const GONE: isize = -(linux_raw_sys::errno::ESRCH as isize);
+    // SAFETY: the descriptor is ours; the kernel writes the local.
+    unsafe {
+        let descriptor = crate::sys!(linux::__NR_pidfd_open, process, 0);
+        if descriptor < 0 {
+            return descriptor == GONE;
+        }
+        let mut poll = linux::pollfd { fd: descriptor as i32, events: linux::POLLIN as i16, revents: 0 };
+        let ended = crate::sys!(linux::__NR_poll, &raw mut poll, 1, 0) == 1;
+        crate::sys!(linux::__NR_close, descriptor);
+        ended
+    }
+}

@@ -68,6 +68,20 @@ pub struct Waiter<W> {
 
 impl<W> Waiter<W> {
     /// A waiter that is not linked. Of those on one address, who has a higher `rank` is woken first.
+    #[cfg(not(loom))]
+    pub const fn new(who: W, rank: u32) -> Self {
+        Self {
+            next: core::ptr::null_mut(),
+            prev: core::ptr::null_mut(),
+            key: 0,
+            bits: 0,
+            rank,
+            who,
+            bucket: AtomicPtr::new(core::ptr::null_mut()),
+        }
+    }
+    /// As well.
+    #[cfg(loom)]
     pub fn new(who: W, rank: u32) -> Self {
         Self {
             next: core::ptr::null_mut(),

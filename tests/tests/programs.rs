@@ -121,6 +121,7 @@ programs! {
         transfers { workers: &[2, 1] },
         flags { workers: &[2, 1] },
         vector_regs { workers: &[2, 1, 4] },
+        vfork_killed { workers: &[2, 1] },
         vfork_waits { workers: &[2, 1, 4] },
         wait_child { workers: &[2, 1] },
         wake_order { workers: &[2, 1, 4] },

@@ -5,7 +5,7 @@ use super::stub::Chunk;
 use alloc::vec::Vec;
 use core::cell::UnsafeCell;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, Ordering};
+use heddle_core::lock::{Guard, SpinLock};
 
 /// Longest name kept in a report.
 const NAME_MAX: usize = 63;
@@ -96,26 +96,28 @@ unsafe impl Sync for Shared {}
 
 static REGISTRY: Shared =
     Shared(UnsafeCell::new(Registry { entries: None, skip: 0..0, objects: Vec::new(), reports: Vec::new() }));
-static LOCKED: AtomicBool = AtomicBool::new(false);
+static LOCK: SpinLock<()> = SpinLock::new(());
 
 /// Exclusive use of the site tables, until dropped.
-pub struct Hold(());
+pub struct Hold(#[expect(dead_code, reason = "a lock's guard")] Guard<'static, ()>);
 
-/// Waits for exclusive use of the site tables. A thread that forks holds them across the fork, so that the child finds
-/// them whole and unlocked; other callers have no use for it. Not from a signal handler.
+/// Waits for exclusive use of the site tables. Not from a signal handler.
 pub fn hold() -> Hold {
-    // Acquire: sees what the last holder wrote. pairs: sites.registry
-    while LOCKED.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
-        core::hint::spin_loop();
-    }
-    Hold(())
+    Hold(LOCK.lock())
 }
 
-impl Drop for Hold {
-    fn drop(&mut self) {
-        // Release: publishes the registry to the next holder. pairs: sites.registry
-        LOCKED.store(false, Ordering::Release);
-    }
+/// As [`hold`], for a thread that forks, so that the child finds the tables whole and unlocked.
+pub fn hold_for_fork() {
+    LOCK.hold_for_fork();
+}
+
+/// Ends that, in the parent and in the child.
+///
+/// # Safety
+/// The fork is over, or who began it is no more.
+pub unsafe fn let_go_after_fork() {
+    // SAFETY: the caller's.
+    unsafe { LOCK.let_go_after_fork() };
 }
 
 impl Hold {

@@ -252,6 +252,8 @@ pub enum Sleeper {
     Thread(*mut Thread, Ticket),
     /// A kernel thread that sleeps on this word: 0 = asleep, 1 = claimed, 2 = awake.
     Kernel(*const AtomicU32),
+    /// As well, a kernel thread of a process that shares our memory, which may be killed while it waits.
+    Child(*const AtomicU32, i32),
 }
 
 impl Wakeable for Sleeper {
@@ -259,9 +261,10 @@ impl Wakeable for Sleeper {
         match *self {
             // SAFETY: control blocks are never unmapped.
             Sleeper::Thread(t, ticket) => unsafe { (*t).park.claim(ticket, Reason::Woken) },
-            // SAFETY: the word lives on the sleeper's stack, which it does not leave while linked or claimed.
+            Sleeper::Child(_, process) if crate::sys::has_ended(process) => false,
+            // SAFETY: the word lives on the sleeper's stack, which it does not leave while linked or claimed; a child's stays.
             // AcqRel: as in `ParkWord::claim`. pairs: kernel.sleeper
-            Sleeper::Kernel(word) => unsafe {
+            Sleeper::Kernel(word) | Sleeper::Child(word, _) => unsafe {
                 (*word).compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             },
         }
@@ -277,7 +280,7 @@ impl Wakeable for Sleeper {
                 }
                 ready_from(p, t);
             },
-            Sleeper::Kernel(word) => {
+            Sleeper::Kernel(word) | Sleeper::Child(word, _) => {
                 // SAFETY: once the word is 2 the sleeper may leave its frame: the futex wake uses only the address, and
                 // a wake of an address nobody waits on does nothing.
                 unsafe {

@@ -3,7 +3,7 @@
 use super::guard::{self, Advice, Range};
 use super::slab::{PAGE, Slab, State, View, Word};
 use crate::lock::{SpinLock, yield_cpu};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 /// Slabs that one process can have.
 const SLABS: usize = 1024;
@@ -496,14 +496,14 @@ impl Stacks {
 
     /// Waits until no other thread changes anything, and keeps it so.
     pub fn hold(&self) {
-        core::mem::forget(self.sweep.lock());
+        self.sweep.hold_for_fork();
         loop {
-            let inner = self.inner.lock();
+            self.inner.hold_for_fork();
             if self.busy.load(Ordering::Relaxed) == 0 {
-                core::mem::forget(inner);
                 return;
             }
-            drop(inner);
+            // SAFETY: it is ours, and no fork has begun.
+            unsafe { self.inner.let_go_after_fork() };
             yield_cpu();
         }
     }
@@ -513,12 +513,10 @@ impl Stacks {
     /// # Safety
     /// The caller holds, or is the only thread of a child that was forked meanwhile.
     pub unsafe fn let_go(&self) {
-        // Release: what was done under the locks happens before the next holder. pairs: spinlock
-        fence(Ordering::Release);
         // SAFETY: the caller's.
         unsafe {
-            self.inner.force_unlock();
-            self.sweep.force_unlock();
+            self.inner.let_go_after_fork();
+            self.sweep.let_go_after_fork();
         }
     }
 }
