@@ -7,7 +7,7 @@ use crate::wait::{NEVER, Next, abandon, after, begin, e, ended_early, fail, inte
 use core::sync::atomic::{AtomicBool, Ordering};
 use heddle_core::park::Reason;
 use heddle_core::reactor::fd::{IN, Node, OUT, Wait};
-use heddle_core::sched::{RT, blocking, current};
+use heddle_core::sched::{self, RT, blocking, current};
 use heddle_core::sys::{self, linux as l};
 use heddle_core::thread::State;
 use linux_raw_sys::{ioctl, net};
@@ -173,6 +173,21 @@ unsafe fn keep_trying(
     result
 }
 
+/// As [`may_wait`], for a call that is to be interrupted if it waits: it takes all or nothing.
+unsafe fn is_not_to_wait(number: usize, args: &[usize; 6]) -> isize {
+    // SAFETY: the current thread's worker; the caller's. The thread may be on another one afterwards, whose mark is not set.
+    unsafe {
+        let w = sched::this_worker();
+        (*w).brief.store(1, Ordering::Relaxed);
+        let t = current();
+        blocking(|| {
+            let r = signal::masks::on_terminal(t, || signal::kernel::interruptible(t, number, args));
+            (*w).brief.store(0, Ordering::Relaxed);
+            r
+        })
+    }
+}
+
 /// A call on a descriptor that was ready: it blocks the worker if somebody else is faster, until a signal comes.
 unsafe fn may_wait(number: usize, args: &[usize; 6]) -> isize {
     let t = current();
@@ -279,7 +294,11 @@ unsafe fn vectored(
                 let mut op = |fd| {
                     let mut a = args;
                     a[0] = fd as usize;
-                    if fd::is_ready(fd, events) || is_of_others(fd) { may_wait(original, &a) } else { AGAIN }
+                    match fd::is_ready(fd, events) || is_of_others(fd) {
+                        false => AGAIN,
+                        true if write => may_wait(original, &a),
+                        true => is_not_to_wait(original, &a),
+                    }
                 };
                 if is_nonblocking(fd) {
                     return attempt(frame, fd, how, false, &mut |_| may_wait(original, &args));
@@ -636,7 +655,7 @@ pub unsafe fn accept(frame: &mut Frame, number: usize, args: [usize; 6]) -> isiz
             if !fd::is_ready(fd, l::POLLIN) && !*nonblocking.get_or_insert_with(|| is_nonblocking(fd)) {
                 return AGAIN;
             }
-            may_wait(number, &a)
+            is_not_to_wait(number, &a)
         })
     }
 }

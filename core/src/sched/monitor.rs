@@ -334,7 +334,14 @@ unsafe fn look(seen: *mut Seen, slice: u64, event: bool) -> Look {
                     due = due.min(limit);
                 }
             } else if p.holder.is_in_kernel() {
-                // Stuck since the last look at least. Somebody must run what waits, and somebody must hear the reactor.
+                // Stuck since the last look at least. What was not to wait ends by a signal, whether anybody needs the
+                // processor or not: a worker in the kernel does not count as asleep.
+                let w = p.worker.load(Ordering::Relaxed);
+                if let Some(w) = w.as_ref().filter(|w| w.brief.load(Ordering::Relaxed) != 0) {
+                    (hooks.preempt)(w.tid.load(Ordering::Relaxed));
+                    found = true;
+                }
+                // Somebody must run what waits, and somebody must hear the reactor.
                 if (waiting || RT.sleepers.sleeping() == 0) && s.since + PAUSE_MIN / 2 < now {
                     found |= worker::hand_off(p);
                     *s = Seen { tick, since: now, urgent: false, ..*s };

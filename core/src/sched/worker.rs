@@ -60,6 +60,9 @@ pub struct Worker {
     /// Errands that it has to do when it is no longer held, and how many.
     pub(super) owed: [[AtomicUsize; 7]; Worker::DEBTS],
     pub(super) owes: AtomicU32,
+    /// Not 0 while it makes a call that was not to wait, but may wait because another thread was faster: the monitor then
+    /// interrupts it, and it is not made again before it is time.
+    pub brief: AtomicU8,
     /// Signals that it blocks for the call that it makes.
     pub shielded: AtomicU64,
     /// This record, if it runs only threads whose `home` it is; else null.
