@@ -427,12 +427,13 @@ run_postgresql() {
         touch "$data/filled"
     fi
     begin
-    "${as[@]}" timeout 120 "$folder/pgbench" -h "$data" -p "$port" -c 16 -j 2 -T "$seconds" postgres >"$scratch/pgbench" 2>&1
+    "${as[@]}" timeout 120 "$folder/pgbench" -h "$data" -p "$port" -c 16 -j 2 -T "$seconds" postgres >"$scratch/pgbench" 2>&1 ||
+        fail "pgbench: $(tail -n 1 "$scratch/pgbench")"
     grep -q 'failed transactions: 0 ' "$scratch/pgbench" || fail "pgbench: $(tail -n 1 "$scratch/pgbench")"
     note "pgbench, 16 clients" "$(sed -n 's/^tps = \([0-9.]*\).*/\1/p' "$scratch/pgbench")" tps
     local sums='select sum(abalance) from pgbench_accounts union select sum(bbalance) from pgbench_branches
         union select sum(tbalance) from pgbench_tellers union select sum(delta) from pgbench_history'
-    "${as[@]}" "$folder/psql" -h "$data" -p "$port" -Atc 'vacuum' postgres >/dev/null
+    "${as[@]}" "$folder/psql" -h "$data" -p "$port" -Atc 'vacuum' postgres >/dev/null || fail "vacuum failed"
     [[ $round != 1 || $("${as[@]}" "$folder/psql" -h "$data" -p "$port" -Atc "$sums" postgres | wc -l) == 1 ]] ||
         fail "the sums differ"
     stop INT
@@ -538,22 +539,27 @@ for name in "${programs[@]}"; do
         for column in nptl heddle; do
             if [[ $column == heddle ]]; then under=("$heddle" run ${workers:+--workers "$workers"} --); else under=(); fi
             port=$((port + 2))
+            : >"$scratch/where"
             set +e
             (
-                set -e
+                # A command that fails where none may says so: many have their output elsewhere.
+                set -eE
+                trap 'echo "status $? of line $LINENO, $BASH_COMMAND" >"$scratch/where"' ERR
                 "run_$name"
             ) >"$scratch/log" 2>&1 </dev/null
             status=$?
             set -e
             if ((status != 0)); then
-                reason="$column, round $round: $(grep -v '^[[:space:]]*$' "$scratch/log" | tail -n 1)"
+                said=$(sed '/^[[:space:]]*$/d' "$scratch/log" | tail -n 1)
+                where=$(head -n 1 "$scratch/where")
+                reason="$column, round $round: ${said:-no message, status $status}${where:+ ($where)}"
                 break 2
             fi
         done
     done
     printf '%s %s: %s: ' "$name" "$("version_$name" 2>/dev/null || true)" "$("check_$name")"
     if [[ -n $reason ]]; then
-        echo "FAIL: ${reason:-status $status}"
+        echo "FAIL: $reason"
         failures=$((failures + 1))
     else
         echo pass
