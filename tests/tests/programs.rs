@@ -102,6 +102,7 @@ programs! {
         signals_limit { workers: &[2, 1] },
         signals_queue { workers: &[2, 1, 4] },
         signals_queued_before_wakes { workers: &[2, 1, 4] },
+        signals_stop { workers: &[2, 1, 4] },
         sleep { workers: &[2, 1] },
         sleepers { heavy: true },
         small_stacks { heavy: true },

@@ -47,6 +47,24 @@ const OF_TERMINALS: u64 = bit(l::SIGTTIN) | bit(l::SIGTTOU);
 /// Signals that cannot be caught.
 const UNCATCHABLE: u64 = bit(l::SIGKILL) | bit(l::SIGSTOP);
 
+/// Signals that stop a process, but for SIGSTOP.
+const STOPS: u64 = bit(l::SIGTSTP) | OF_TERMINALS;
+
+/// Signals that are no longer pending when this one is sent.
+pub fn opposites(signal: u32) -> u64 {
+    match signal {
+        l::SIGCONT => STOPS,
+        l::SIGTSTP | l::SIGTTIN | l::SIGTTOU => bit(l::SIGCONT),
+        _ => 0,
+    }
+}
+
+/// Of which signals we have to hear while a thread blocks `blocked`: also of those that end what is pending.
+fn to_hear_of(blocked: u64) -> u64 {
+    let with = |these: u64, others: u64| if blocked & these != 0 { others } else { 0 };
+    blocked | with(STOPS, bit(l::SIGCONT)) | with(bit(l::SIGCONT), STOPS)
+}
+
 /// What the program set.
 pub fn get(signal: u32) -> Action {
     ACTIONS.lock().0[signal as usize]
@@ -147,6 +165,7 @@ pub fn for_terminal(mask: u64) -> u64 {
 pub unsafe fn take_over(blocked: u64) {
     // Everything blocked: libc is in the middle of creating a thread, and will set the program's own mask next (`settle`).
     // Until then it may be that the program has blocked any signal, and what is pending already was blocked.
+    let blocked = to_hear_of(blocked);
     UNSURE.store(if blocked | UNCATCHABLE == u64::MAX { !UNCATCHABLE } else { 0 }, Ordering::Relaxed);
     BLOCKED.store(blocked & !UNCATCHABLE, Ordering::Relaxed);
     ALWAYS.store(true, Ordering::Relaxed);
@@ -272,7 +291,7 @@ pub unsafe fn use_up(signal: u32) {
 
 /// A thread blocks `mask`: from now on those signals must reach us even when they have no handler.
 pub fn note_blocked(mask: u64) {
-    let new = mask & !BLOCKED.load(Ordering::Relaxed) & !UNCATCHABLE;
+    let new = to_hear_of(mask) & !BLOCKED.load(Ordering::Relaxed) & !UNCATCHABLE;
     // All bits, or all but that of `setuid`'s signal (a thread that ends): libc protects a critical section of its own. What
     // the program blocks through libc has neither that bit nor the cancelling signal's.
     let is_libcs = mask | bit(KICK) == u64::MAX;
@@ -302,7 +321,7 @@ pub fn settle(mask: u64) {
 #[cold]
 fn settle_now(mask: u64) {
     let all = ACTIONS.lock();
-    let open = UNSURE.swap(0, Ordering::Relaxed) & !mask;
+    let open = UNSURE.swap(0, Ordering::Relaxed) & !to_hear_of(mask);
     BLOCKED.fetch_and(!open, Ordering::Relaxed);
     for signal in 1..=64 {
         let a = &all.0[signal as usize];

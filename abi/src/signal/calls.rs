@@ -261,14 +261,8 @@ pub unsafe fn kill(process: i32, signal: u32) -> Option<isize> {
         return None;
     }
     if signal == l::SIGCONT {
-        // Before it sends it, the kernel ends stops.
-
         // SAFETY: inside the core.
-        return Some(unsafe {
-            let r = sys!(l::__NR_kill, process, signal);
-            kernel::collect();
-            r
-        });
+        unsafe { masks::end_stops() };
     }
     // SAFETY: inside the core.
     Some(sent(unsafe { pending::send_to_process(&info_of(signal, SI_USER)) }))

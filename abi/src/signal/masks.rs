@@ -151,6 +151,24 @@ unsafe fn shield_queued(w: *mut Worker) {
     }
 }
 
+/// The process sends itself SIGCONT. That is for us to deliver, but the kernel too is to forget stops that it has under way:
+/// it does when this kernel thread is sent one, which nobody else sees.
+///
+/// # Safety
+/// Inside the core on a worker.
+pub unsafe fn end_stops() {
+    let (set, no_time) = (bit(l::SIGCONT), [0u64; 2]);
+    // SAFETY: our own record; touches no memory but the locals. Of two that are pending the kernel takes this thread's own.
+    unsafe {
+        let w = worker();
+        shield(w, set);
+        let tid = (*w).tid.load(Ordering::Relaxed);
+        heddle_core::sys!(l::__NR_tgkill, super::kernel::process(), tid, l::SIGCONT);
+        heddle_core::sys!(l::__NR_rt_sigtimedwait, &raw const set, 0, no_time.as_ptr(), 8);
+        unshield(w);
+    }
+}
+
 /// Blocks `set` on the caller's kernel thread, whose mask kicks set anew, until [`unshield`].
 unsafe fn shield(w: *mut Worker, set: u64) {
     // SAFETY: our own record and mask.

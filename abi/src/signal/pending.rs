@@ -214,7 +214,17 @@ pub unsafe fn pending(t: *mut Thread) -> u64 {
     unsafe { (*t).identity.sig_pending.load(Ordering::Relaxed) | PROCESS_SET.load(Ordering::Relaxed) }
 }
 
-/// Drops all pending instances of an ignored signal.
+/// A signal is sent, whatever becomes of it: one that lets a stopped process go on drops those pending that would stop it,
+/// and the other way round.
+fn dropping_opposites(signal: u32) {
+    let mut opposites = actions::opposites(signal);
+    while opposites != 0 {
+        discard(opposites.trailing_zeros() + 1);
+        opposites &= opposites - 1;
+    }
+}
+
+/// Drops all pending instances of a signal.
 pub fn discard(signal: u32) {
     while take(&PROCESS_SET, &PROCESS, bit(signal)).is_some() {}
     RT.threads.for_each(&mut |t| {
@@ -360,6 +370,7 @@ unsafe fn takes(t: *mut Thread, signal: u32) -> bool {
 pub unsafe fn send_to_thread(tid: u32, info: &SigInfo) -> Result<(), Refused> {
     let signal = number(info);
     let t = RT.threads.find(tid).ok_or(Refused::Gone)?;
+    dropping_opposites(signal);
     // SAFETY: control blocks are never unmapped; the queue's owner tells whether this is still the thread.
     unsafe {
         let blocked = (*t).identity.sig_mask.load(Ordering::Relaxed) & bit(signal) != 0;
@@ -412,6 +423,7 @@ unsafe fn taker(signal: u32) -> *mut Thread {
 /// Inside the core, or on a kernel thread that is not ours.
 pub unsafe fn send_to_process(info: &SigInfo) -> Result<(), Refused> {
     let signal = number(info);
+    dropping_opposites(signal);
     // SAFETY: live control blocks.
     unsafe {
         if actions::is_ignored(signal) {
