@@ -709,6 +709,48 @@ fn address_sanitizer() {
     }
 }
 
+/// A debugger finds where the thread was that ended the program: its frames, and nothing of Heddle's below them. Where the
+/// machine sends core files elsewhere, or allows none, there is nothing to see.
+#[test]
+fn core_files_show_the_thread_that_ended_the_program() {
+    const NAME: &str = "core_files_show_the_thread_that_ended_the_program";
+    let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
+    let Some(gdb) = harness::tool("gdb") else { return skip(NAME, "gdb is not installed") };
+    if pattern.trim() != "core" || !sh("ulimit -c unlimited").run(Mode::Plain).status.success() {
+        return;
+    }
+    if let Some(reason) = Language::DropIn.missing() {
+        return skip(NAME, &reason);
+    }
+    let program = build(Language::DropIn, "dumps_core").remove(0);
+    for mode in harness::modes(&[2]) {
+        for (how, by) in [("null", 11), ("overflow", 11), ("abort", 6), ("blocked", 3), ("computing", 3)] {
+            let scratch = Scratch::new("core");
+            let script = "ulimit -c unlimited; exec \"$0\" \"$1\"";
+            let outcome = Job::new(["sh".as_ref(), "-c".as_ref(), script.as_ref(), program.as_os_str(), how.as_ref()])
+                .cwd(scratch.path())
+                .run(mode);
+            assert_eq!(outcome.status.signal(), Some(by), "{how}: {}", outcome.report());
+            if how == "overflow" && mode != Mode::Plain {
+                assert!(outcome.err().contains("'unlucky' overflowed its stack of "), "{}", outcome.report());
+            }
+            let core = fs::read_dir(scratch.path()).unwrap().next().expect("a core file").unwrap().path();
+            let read = Command::new(&gdb)
+                .args(["-batch", "-nx", "-ex", "bt -6", "-ex", "bt 8"])
+                .args([program.as_os_str(), core.as_os_str()])
+                .output()
+                .expect("gdb");
+            let text = String::from_utf8_lossy(&read.stdout);
+            let frames: Vec<&str> = text.lines().filter(|line| line.starts_with('#')).collect();
+            let report = || format!("{how}, {mode:?}:\n{text}\n{}", String::from_utf8_lossy(&read.stderr));
+            for name in [" innermost ", " middle ", " outermost "] {
+                assert!(frames.iter().any(|line| line.contains(name)), "no{name}in {}", report());
+            }
+            assert!(!frames.iter().any(|line| line.contains("heddle")), "{}", report());
+        }
+    }
+}
+
 #[test]
 fn setuid_program() {
     let scratch = Scratch::new("setuid");

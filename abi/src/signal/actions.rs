@@ -332,6 +332,24 @@ fn settle_now(mask: u64) {
     }
 }
 
+/// Whether the default action of `signal` is the end of the process.
+pub fn ends_process(signal: u32) -> bool {
+    let harmless = bit(l::SIGCHLD) | bit(l::SIGCONT) | bit(l::SIGURG) | bit(l::SIGWINCH);
+    // The kernel spares the first process of a PID namespace.
+    bit(signal) & (harmless | STOPS | bit(l::SIGSTOP)) == 0 && kernel::process() != 1
+}
+
+/// Tells the kernel that the program wants the default thing done about `signal`.
+///
+/// # Safety
+/// As [`default`].
+pub unsafe fn tell_default(signal: u32) {
+    // SAFETY: as in sigaction.
+    unsafe {
+        let _ = kernel_action(signal, Some(&Action::default()));
+    }
+}
+
 /// Lets the kernel do the default thing about `signal` to the process: terminate, dump core, stop.
 ///
 /// # Safety
@@ -340,15 +358,12 @@ pub unsafe fn default(signal: u32) {
     if matches!(signal, l::SIGCHLD | l::SIGCONT | l::SIGURG | l::SIGWINCH) {
         return;
     }
-    let plain = Action::default();
     // SAFETY: the process is to be stopped or ended; after a stop the action is put back.
     unsafe {
-        // The kernel spares the first process of a PID namespace.
-        let stops = matches!(signal, l::SIGSTOP | l::SIGTSTP | l::SIGTTIN | l::SIGTTOU);
-        if !stops && kernel::process() != 1 {
+        if ends_process(signal) {
             crate::robust::process_ends();
         }
-        let _ = kernel_action(signal, Some(&plain));
+        tell_default(signal);
         let me = heddle_core::sys!(l::__NR_getpid);
         let open = 0u64;
         heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &open as *const _, 0, 8);

@@ -64,7 +64,7 @@ pub unsafe fn deliver(frame: &mut Frame) -> Option<bool> {
     // SAFETY: the caller's.
     unsafe {
         core::arch::asm!("fxsave64 [{}]", in(reg) &mut floats, options(nostack));
-        while let Some((info, action)) = next(t) {
+        while let Some((info, action)) = next(t, &|| UContext::of_call(frame, 0, core::ptr::null_mut())) {
             let mut context = UContext::of_call(frame, 0, (&raw mut floats).cast());
             let end = context.regs.rip;
             run(t, &info, &action, &mut context);
@@ -124,7 +124,7 @@ pub(super) unsafe extern "C" fn interrupted_thread(frame: *mut SignalFrame) {
                 kernel::empty_inbox(worker());
             }
             if (*t).attention.load(Ordering::Relaxed) {
-                while let Some((info, action)) = next(t) {
+                while let Some((info, action)) = next(t, &|| (*frame).context) {
                     run(t, &info, &action, &mut (*frame).context);
                 }
             } else if kernel::prepare_return(t, &mut (*frame).context) {
@@ -134,11 +134,12 @@ pub(super) unsafe extern "C" fn interrupted_thread(frame: *mut SignalFrame) {
     }
 }
 
-/// Takes the next due signal that has a handler; does the default thing about the others.
+/// Takes the next due signal that has a handler; does the default thing about the others. `interrupted` tells what the signal
+/// interrupts: that is where the process ends, if it does.
 ///
 /// # Safety
 /// `t` is the current thread.
-unsafe fn next(t: *mut Thread) -> Option<(SigInfo, actions::Action)> {
+unsafe fn next(t: *mut Thread, interrupted: &dyn Fn() -> UContext) -> Option<(SigInfo, actions::Action)> {
     // SAFETY: the caller's.
     unsafe {
         loop {
@@ -157,6 +158,7 @@ unsafe fn next(t: *mut Thread) -> Option<(SigInfo, actions::Action)> {
             let action = actions::get(signal);
             match action.handler {
                 IGNORE => {}
+                DEFAULT if actions::ends_process(signal) => kernel::end_at(signal, interrupted()),
                 DEFAULT => actions::default(signal),
                 _ => {
                     if action.flags & l::SA_RESETHAND as u64 != 0 {
@@ -333,7 +335,7 @@ unsafe fn before_start(t: *mut Thread, frame: *mut SignalFrame, start: &mut Star
             }
         }
         while (*t).attention.load(Ordering::Relaxed)
-            && let Some((info, action)) = next(t)
+            && let Some((info, action)) = next(t, &|| (*frame).context)
         {
             let mut context = (*frame).context;
             let r = &mut context.regs;

@@ -627,6 +627,32 @@ unsafe extern "C" fn trampoline() {
     )
 }
 
+/// Ends the process by `signal`, whose default action that is, at `place`: a core file shows the thread there, and not in what
+/// is ours below. (The stack is as the program left it but for what lies below the red zone.)
+///
+/// # Safety
+/// The current thread, inside the core. `place` is where it goes on in the program.
+pub unsafe fn end_at(signal: u32, mut place: UContext) -> ! {
+    let all = ALL;
+    // SAFETY: the process ends; the signal comes when the kernel has loaded the registers.
+    unsafe {
+        let w = worker();
+        crate::robust::process_ends();
+        actions::tell_default(signal);
+        heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &raw const all, 0, 8);
+        heddle_core::sys!(l::__NR_tgkill, process(), (*w).tid.load(Ordering::Relaxed), signal);
+        place.mask = ALL & !bit(signal);
+        place.stack = super::context::Stack { base: (*w).signal_stack, flags: 0, size: SIGNAL_STACK };
+        go_to(&raw const place)
+    }
+}
+
+/// Loads the registers of a context.
+#[unsafe(naked)]
+unsafe extern "C" fn go_to(context: *const UContext) -> ! {
+    naked_asm!("mov rsp, rdi", "jmp {restore}", restore = sym restore)
+}
+
 /// Makes a signal frame ready for `rt_sigreturn` on the present worker, unless something has come that the thread must
 /// look at first: `false`. No signal arrives between this and the return: those that come are blocked until then.
 ///
