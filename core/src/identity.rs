@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub type SigInfo = [u64; 16];
 
 /// Signals sent to a thread and not yet delivered: a list in the ABI layer's pool.
+#[derive(Clone, Copy)]
 pub struct PendingSignals {
     /// The id of the thread they are for; 0 once it has ended.
     pub owner: u32,

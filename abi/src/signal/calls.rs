@@ -82,6 +82,7 @@ pub unsafe fn sigpending(t: *mut Thread, args: [usize; 6]) -> isize {
         if args[1] > 8 {
             return fail(e::EINVAL);
         }
+        masks::await_exec(u64::MAX);
         let set = (pending::pending(t) | masks::pending_kept()) & (*t).identity.sig_mask.load(Ordering::Relaxed);
         core::ptr::copy_nonoverlapping((&raw const set).cast::<u8>(), args[0] as *mut u8, args[1]);
     }
@@ -206,8 +207,12 @@ fn own_id() -> u32 {
 }
 
 fn sent(result: Result<(), Refused>) -> isize {
+    own(result.map(|()| 0))
+}
+
+fn own(result: Result<isize, Refused>) -> isize {
     match result {
-        Ok(()) => 0,
+        Ok(r) => r,
         Err(Refused::Gone) => fail(e::ESRCH),
         Err(Refused::Full) => fail(e::EAGAIN),
     }
@@ -257,7 +262,7 @@ pub unsafe fn kill(process: i32, signal: u32) -> Option<isize> {
     if process != kernel::process() || signal == 0 || signal > 64 || signal == l::SIGKILL || signal == l::SIGSTOP {
         return None;
     }
-    if masks::is_kept(signal) || masks::is_kept_for_exec(signal) {
+    if masks::is_kept(signal) {
         return None;
     }
     if signal == l::SIGCONT {
@@ -265,7 +270,7 @@ pub unsafe fn kill(process: i32, signal: u32) -> Option<isize> {
         unsafe { masks::end_stops() };
     }
     // SAFETY: inside the core.
-    Some(sent(unsafe { pending::send_to_process(&info_of(signal, SI_USER)) }))
+    Some(unsafe { own(pending::send_own(&info_of(signal, SI_USER), || sys!(l::__NR_kill, process, signal))) })
 }
 
 /// `pidfd_send_signal` to the own process; `None`: ask the kernel, which would choose a worker, and the caller would go on
@@ -330,7 +335,7 @@ pub unsafe fn sigqueueinfo(args: [usize; 6]) -> Option<isize> {
     if process as i32 != kernel::process() || signal == 0 || signal > 64 {
         return None;
     }
-    if masks::is_kept(signal as u32) || masks::is_kept_for_exec(signal as u32) {
+    if masks::is_kept(signal as u32) {
         return None;
     }
     // SAFETY: the program's siginfo_t.
@@ -339,7 +344,9 @@ pub unsafe fn sigqueueinfo(args: [usize; 6]) -> Option<isize> {
         if is_kernels(&info) && process as u32 != own_id() {
             return Some(fail(e::EPERM));
         }
-        Some(sent(pending::send_to_process(&numbered(info, signal as u32))))
+        let info = numbered(info, signal as u32);
+        let to_kernel = || sys!(l::__NR_rt_sigqueueinfo, process, signal, info.as_ptr());
+        Some(own(pending::send_own(&info, to_kernel)))
     }
 }
 
@@ -366,6 +373,7 @@ pub unsafe fn sigtimedwait(t: *mut Thread, args: [usize; 6]) -> isize {
         // SeqCst: as in `set_mask`. pairs: signal.mask
         heddle_core::prim::fence(Ordering::SeqCst);
         let result = loop {
+            masks::await_exec(wanted);
             if let Some(found) = pending::take_for(t, wanted) {
                 if info != 0 {
                     *(info as *mut SigInfo) = found;

@@ -256,6 +256,7 @@ pub unsafe fn set_mask(t: *mut Thread, mask: u64) {
         if kept & !mask != 0 {
             masks::let_go(kept & !mask);
         }
+        masks::await_exec(before & !mask);
         if pending::deliverable(t) {
             (*t).attention.store(true, Ordering::Relaxed);
         }

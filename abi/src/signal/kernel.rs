@@ -452,6 +452,8 @@ pub unsafe fn collect() {
     const PATIENCE: u64 = 2_000_000;
     /// For the receiver, which may have to wait for a CPU first.
     const PATIENCE_QUEUED: u64 = 20_000_000;
+    // SAFETY: the caller's.
+    unsafe { super::masks::await_exec(actions::armed()) };
     let wanted = actions::armed() & !base_mask();
     if wanted == 0 {
         return;

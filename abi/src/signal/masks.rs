@@ -53,7 +53,8 @@ pub(super) const QUEUED: u64 = ALL << 33;
 /// * A worker in [`collect`](super::kernel::collect) that is not the receiver does not ask for them either: while the kernel has
 ///   some, it waits for the receiver.
 ///
-/// While a thread tries `execve`, its worker has the thread's own mask, so it may take some as well.
+/// * A worker whose thread tries `execve` has the thread's own mask, so it becomes the receiver before: for a moment there is
+///   none, all workers block them, and what has been taken is handed out (`keep_for_exec`).
 ///
 /// # Rejected
 /// * *Numbering what was taken*: the number would be given in the handler, after the kernel's choice; two workers may be
@@ -203,10 +204,35 @@ pub fn is_kept(signal: u32) -> bool {
     kept() & bit(signal) != 0
 }
 
-/// Whether the kernel keeps this signal for the program that a thread is about to execute.
-pub fn is_kept_for_exec(signal: u32) -> bool {
-    KEPT_FOR_EXEC.load(Ordering::Relaxed) & bit(signal) != 0
+/// While a thread tries to execute another program the kernel has what is pending, if that thread blocks it: who wants to know
+/// about signals of `set` waits until the attempt has failed, or the process is no more.
+///
+/// # Safety
+/// Inside the core on a worker, no locks held.
+#[inline]
+pub unsafe fn await_exec(set: u64) {
+    if KEPT_FOR_EXEC.load(Ordering::Relaxed) & set != 0 {
+        // SAFETY: the caller's.
+        unsafe { await_exec_now(set) }
+    }
 }
+
+#[cold]
+unsafe fn await_exec_now(set: u64) {
+    let end = heddle_core::clock::now() + PATIENCE;
+    while KEPT_FOR_EXEC.load(Ordering::Relaxed) & set != 0 && heddle_core::clock::now() < end {
+        // SAFETY: the caller's. (The thread that executes waits for our inbox.)
+        unsafe {
+            if (*worker()).attention.load(Ordering::Relaxed) != 0 {
+                empty_inbox(worker());
+            }
+        }
+        heddle_core::lock::yield_cpu();
+    }
+}
+
+/// How long others wait for an `execve`, and that for them, in nanoseconds.
+const PATIENCE: u64 = 20_000_000;
 
 /// A thread that blocks `mask` is about to execute another program: from the return on the kernel keeps what comes for the
 /// process and is in the result.
@@ -218,18 +244,20 @@ pub unsafe fn keep_for_exec(mask: u64) -> u64 {
     // Kernel threads take the new mask when they return from the handler of the kick, in which they do the errand.
     let own = || {
         KEPT_FOR_EXEC.store(mask, Ordering::Relaxed);
+        RECEIVER.store(0, Ordering::Relaxed);
         // SAFETY: inside the core. The others' call does nothing.
         unsafe { take_mask_over() };
         ((), Some([l::__NR_getpid as usize, 0, 0, 0, 0, 0, 0]))
     };
-    if mask != 0 {
+    // SAFETY: our own record.
+    if mask != 0 || !receives(unsafe { &*worker() }) {
         // SAFETY: the caller's.
         unsafe {
             let _ = RT.errands.everywhere(Absent::Spare, own, kick);
             empty_inbox(worker());
         }
         // What the others had taken before becomes pending when they leave the core; one that does not is stuck.
-        let patience = heddle_core::clock::now() + 20_000_000;
+        let patience = heddle_core::clock::now() + PATIENCE;
         RT.for_each_worker(&mut |w| {
             // Acquire: what it took is pending. pairs: worker.inbox
             while !core::ptr::eq(w, worker())
@@ -240,6 +268,11 @@ pub unsafe fn keep_for_exec(mask: u64) -> u64 {
                 heddle_core::lock::yield_cpu();
             }
         });
+        // SAFETY: the caller's. What the last receiver took is pending; nobody else has taken one since.
+        unsafe {
+            RECEIVER.store((*worker()).tid.load(Ordering::Relaxed), Ordering::Relaxed);
+            take_mask_over();
+        }
     }
     mask
 }
@@ -253,7 +286,7 @@ pub unsafe fn exec_failed(t: *mut Thread, mask: u64) {
     // SAFETY: this worker's own mask; the caller's.
     unsafe {
         heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &all as *const _, &mut before as *mut _, 8);
-        pending::take_over((*t).identity.tid.load(Ordering::Relaxed), mask & !kept());
+        pending::take_back(t, mask);
         actions::ignore_really(false);
         actions::ignore_kicks(false);
         heddle_core::sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &before as *const _, 0, 8);

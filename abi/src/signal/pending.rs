@@ -7,10 +7,14 @@
 //! A signal for the process is given to one thread that takes it. That thread may block it, end, or be content with
 //! another one before it looks; then it passes the signal on (`pass_on`), as the kernel does.
 
+mod handed;
+
+pub use handed::{hand_over, send_own, take_back};
+
 use super::actions;
 use super::bit;
 use crate::timer;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use heddle_core::identity::{PendingSignals, SigInfo};
 use heddle_core::lock::SpinLock;
 use heddle_core::park::Reason;
@@ -32,6 +36,7 @@ pub enum Refused {
 const POOL: usize = 32_768;
 const SI_USER: i32 = 0;
 const SI_TIMER: i32 = -2;
+const SI_TKILL: i32 = -6;
 
 #[derive(Clone, Copy)]
 struct Entry {
@@ -69,6 +74,17 @@ impl Pool {
         }
         *self.at(n) = Entry { info: *info, next: 0 };
         n
+    }
+
+    /// Adds an entry to the end of a list.
+    fn append(&mut self, list: &mut PendingSignals, number: u32) {
+        self.at(number).next = 0;
+        if list.first == 0 {
+            list.first = number;
+        } else {
+            self.at(list.last).next = number;
+        }
+        list.last = number;
     }
 
     fn release(&mut self, number: u32) {
@@ -113,12 +129,7 @@ fn add(set: &AtomicU64, q: &mut PendingSignals, info: &SigInfo) -> Result<(), Re
         let mut pool = ENTRIES.lock();
         let n = pool.allocate(info);
         if n != 0 {
-            if q.first == 0 {
-                q.first = n;
-            } else {
-                pool.at(q.last).next = n;
-            }
-            q.last = n;
+            pool.append(q, n);
         } else if signal >= l::SIGRTMIN && code(info) != SI_USER && !from_timer {
             return Err(Refused::Full);
         }
@@ -264,7 +275,6 @@ pub unsafe fn thread_ends(t: *mut Thread) {
 /// # Safety
 /// Inside the core; all signals are blocked, and those of `set` on all kernel threads of ours.
 pub unsafe fn take_over(tid: u32, set: u64) {
-    const SI_TKILL: i32 = -6;
     let no_time = [0u64; 2];
     let mut info: SigInfo = [0; 16];
     // SAFETY: reads and writes locals; a live control block.
@@ -289,30 +299,6 @@ pub unsafe fn give_back(main: *mut Thread) {
         }
         while let Some(info) = take(&PROCESS_SET, &PROCESS, all) {
             sys!(l::__NR_rt_sigqueueinfo, pid, number(&info), &info as *const _);
-        }
-    }
-}
-
-/// Hands what is pending for `t` and for the process, and is in `mask`, to the kernel, for the program that `t` executes.
-///
-/// # Safety
-/// `t` is the current thread, inside the core; all kernel threads of ours block `mask`.
-pub unsafe fn hand_over(t: *mut Thread, mask: u64) {
-    if mask == 0 {
-        return;
-    }
-    // SAFETY: the caller's.
-    unsafe {
-        let (pid, tid) = (super::kernel::process() as usize, sys!(l::__NR_gettid) as usize);
-        while let Some(info) = take(&(*t).identity.sig_pending, &(*t).signals, mask) {
-            let signal = number(&info) as usize;
-            let call = [l::__NR_rt_tgsigqueueinfo as usize, pid, tid, signal, &raw const info as usize, 0, 0];
-            queue(call, [l::__NR_tgkill as usize, pid, tid, signal, 0, 0, 0], signal as u32);
-        }
-        while let Some(info) = take(&PROCESS_SET, &PROCESS, mask) {
-            let signal = number(&info) as usize;
-            let call = [l::__NR_rt_sigqueueinfo as usize, pid, signal, &raw const info as usize, 0, 0, 0];
-            queue(call, [l::__NR_kill as usize, pid, signal, 0, 0, 0, 0], signal as u32);
         }
     }
 }
@@ -344,6 +330,7 @@ pub unsafe fn reset() {
     unsafe {
         PROCESS.force_unlock();
         ENTRIES.force_unlock();
+        handed::reset();
     }
     *PROCESS.lock() = PendingSignals::of(0);
     let mut pool = ENTRIES.lock();
@@ -422,6 +409,12 @@ unsafe fn taker(signal: u32) -> *mut Thread {
 /// # Safety
 /// Inside the core, or on a kernel thread that is not ours.
 pub unsafe fn send_to_process(info: &SigInfo) -> Result<(), Refused> {
+    // SAFETY: the caller's.
+    unsafe { send_if(info, || true).map(|_| ()) }
+}
+
+/// As [`send_to_process`], if `still()` holds under the lock of the process's queue. Returns whether it did.
+unsafe fn send_if(info: &SigInfo, still: impl Fn() -> bool) -> Result<bool, Refused> {
     let signal = number(info);
     dropping_opposites(signal);
     // SAFETY: live control blocks.
@@ -429,24 +422,39 @@ pub unsafe fn send_to_process(info: &SigInfo) -> Result<(), Refused> {
         if actions::is_ignored(signal) {
             let target = taker(signal);
             if !target.is_null() && (*target).identity.sig_waited.load(Ordering::Relaxed) & bit(signal) == 0 {
-                return Ok(());
+                return Ok(true);
             }
         }
-        add(&PROCESS_SET, &mut PROCESS.lock(), info)?;
+        {
+            let mut q = PROCESS.lock();
+            if !still() {
+                return Ok(false);
+            }
+            add(&PROCESS_SET, &mut q, info)?;
+        }
+        tell(signal);
+        Ok(true)
+    }
+}
+
+/// A signal of the process has become pending: a thread that takes it is told.
+unsafe fn tell(signal: u32) {
+    // SAFETY: live control blocks.
+    unsafe {
         loop {
             // SeqCst: it is pending before we look who takes it, and before it counts as given; a thread changes what it
             // takes, then looks at what is pending and given. pairs: signal.mask
             fence(Ordering::SeqCst);
             let target = taker(signal);
             if target.is_null() {
-                return Ok(());
+                return;
             }
             GIVEN.fetch_or(bit(signal), Ordering::Relaxed);
             alert(target);
             // SeqCst: as above, for a thread that ends. pairs: signal.mask
             fence(Ordering::SeqCst);
             if takes(target, signal) || PROCESS_SET.load(Ordering::Relaxed) & bit(signal) == 0 {
-                return Ok(());
+                return;
             }
         }
     }

@@ -1,12 +1,12 @@
 /* Asserts that real-time signals of one number that another process sends come in the order in which they were sent, though
    several threads run meanwhile: kept until a thread unblocks them, while a thread waits for them, into a handler of the only
-   thread that does not block them, and while threads wait for children of vfork. Nor does one that was sent before the end of its
+   thread that does not block them, while threads wait for children of vfork, and while one is in an execve that fails. Nor does one that was sent before the end of its
    sender come after the sender has been waited for. */
 #include "check.h"
 #include <spawn.h>
 #include <sys/eventfd.h>
 
-enum { EACH = 60, ROUNDS = 12, OTHERS = 4 };
+enum { EACH = 60, ROUNDS = 12, OTHERS = 5 };
 
 extern char **environ;
 static int number;
@@ -98,12 +98,18 @@ static void *rounds(void *argument) {
   return argument;
 }
 
-/* Others that compute, call, wait, and start programs. */
+/* Others that compute, call, wait, start programs, and try to execute one that is not there. */
 static void *meanwhile(void *argument) {
   int events = eventfd(0, 0);
   uint64_t n = 1;
   CHECK(events >= 0);
   for (long i = (long)argument; !stop; i++) {
+    if ((long)argument == 4) {
+      char *arguments[] = {"none", 0};
+      FAILS(execv("/none", arguments), ENOENT);
+      usleep(300);
+      continue;
+    }
     if ((long)argument == 3) {
       pid_t pid;
       char *arguments[] = {"true", 0};
