@@ -301,7 +301,7 @@ pub unsafe fn no_longer_held(w: *mut Worker) -> Result<(), (usize, i32)> {
     // SAFETY: our own record; the callers of `put_off` have made the calls before.
     unsafe {
         let w = &*w;
-        // Acquire: what has been put off. Release: it has been done before the next time. pairs: worker.held
+        // AcqRel: we see what has been put off, and what we do about it is done before the next time. pairs: worker.held
         while w.held.compare_exchange(Worker::HELD, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             core::hint::spin_loop();
         }

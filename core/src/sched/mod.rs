@@ -26,8 +26,8 @@ use inject::{Computing, Injection};
 pub use monitor::{MONITOR, Monitor};
 pub use worker::{
     SIGNAL_STACK, Worker, back_from_kernel, blocking, blocking_for_long, calling, current, enter_kernel, exit_current,
-    finish_switch, give_turn, give_way, hand_over, is_settled, park, park_for, preempt, prepare_to_settle, rest, sched_loop_entry, settle, stay,
-    take_turns, this_processor, this_worker, worker, yield_now,
+    finish_switch, give_turn, give_way, hand_over, is_settled, park, park_for, preempt, prepare_to_settle, rest,
+    sched_loop_entry, settle, stay, take_turns, this_processor, this_worker, worker, yield_now,
 };
 
 pub use lately::Lately;

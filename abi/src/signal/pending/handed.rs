@@ -205,8 +205,7 @@ pub unsafe fn take_back(t: *mut Thread, mask: u64) {
     let process = core::mem::replace(&mut h.process, PendingSignals::of(0));
     let bare = core::mem::take(&mut h.bare);
     drop(h);
-    let mut copies =
-        [Copies { list: process, after: [0; 65] }, Copies { list: thread, after: [0; 65] }];
+    let mut copies = [Copies { list: process, after: [0; 65] }, Copies { list: thread, after: [0; 65] }];
     let (set, no_time) = (mask & !crate::signal::masks::kept(), [0u64; 2]);
     let (mut others, mut sent) = (PendingSignals::of(0), bare[1]);
     let mut info: SigInfo = [0; 16];
