@@ -1,5 +1,6 @@
 /* Asserts that a handler finds its way back through the call that its signal came into: a wait, a signal that the thread
-   sends itself as abort() does, nested ones; before there is a thread and after, in main and in others. */
+   sends itself as abort() does, nested ones; before there is a thread and after, in main and in others. Once there are
+   threads also through calls that the program makes with instructions of its own. */
 #include "check.h"
 #include <execinfo.h>
 #include <sys/time.h>
@@ -27,6 +28,14 @@ __attribute__((noinline, noclone, aligned(SIZE))) static int raises(void) {
   int r = raise(SIGUSR1);
   __asm__ volatile("" : : : "memory");
   return r;
+}
+
+/* By an instruction of the program's, which is far from all libraries. */
+__attribute__((noinline, noclone, aligned(SIZE))) static int raises_itself(void) {
+  long r = SYS_tgkill;
+  __asm__ volatile("syscall" : "+a"(r) : "D"((long)getpid()), "S"((long)gettid()), "d"((long)SIGUSR1) : "rcx", "r11", "memory");
+  __asm__ volatile("" : : : "memory");
+  return (int)r;
 }
 
 __attribute__((noinline, noclone, aligned(SIZE))) static int outer(int (*call)(void)) {
@@ -64,6 +73,10 @@ static void *rounds(void *argument) {
   nested = 0;
   OK(outer(raises));
   CHECK_EQ(nested, 2);
+  if (argument) {
+    OK(outer(raises_itself));
+    CHECK_EQ(nested, 4);
+  }
   int (*waits[])(void) = {reads, selects};
   for (int i = 0; i < 2; i++) {
     found = 0;
@@ -88,7 +101,8 @@ int main(void) {
   OK(setitimer(ITIMER_REAL, &often, 0));
   rounds(0);
   puts("ok alone");
-  join(start(rounds, 0));
-  rounds(0);
+  int with_threads;
+  join(start(rounds, &with_threads));
+  rounds(&with_threads);
   puts("ok backtrace");
 }

@@ -1,6 +1,7 @@
 /* What abi/COMPAT.md says is not as on Linux, and how: refusals come with their error, and those that a program may stumble
    over with a line on standard error. For Heddle only. */
 #include "../c/check.h"
+#include <execinfo.h>
 #include <linux/futex.h>
 #include <linux/io_uring.h>
 #include <linux/kcmp.h>
@@ -252,7 +253,28 @@ static void *all(void *argument) {
   return argument;
 }
 
+static volatile int frames;
+static void *trace[100];
+
+static void traces(int signal) {
+  (void)signal;
+  frames = backtrace(trace, COUNT(trace));
+}
+
+/* Before the first thread the trace from a handler whose signal came into a call that the program, far from Heddle's library,
+   makes with an instruction of its own ends there: it has the handler and what the kernel put on the stack. */
+__attribute__((noinline, noclone)) static void trace_from_own_call(void) {
+  backtrace(trace, 1); /* loads what it needs */
+  signal(SIGUSR1, traces);
+  long r = SYS_tgkill;
+  __asm__ volatile("syscall" : "+a"(r) : "D"((long)getpid()), "S"((long)gettid()), "d"((long)SIGUSR1) : "rcx", "r11", "memory");
+  CHECK_EQ(r, 0);
+  CHECK_EQ(frames, 3);
+  signal(SIGUSR1, SIG_DFL);
+}
+
 int main(void) {
+  trace_from_own_call();
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, EARLY);
