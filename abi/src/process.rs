@@ -66,13 +66,10 @@ pub unsafe fn before_raw(shares_memory: bool, own_handlers: bool) {
 
 /// One fork at a time: the child finds its parameters in memory. The holder cannot be preempted.
 fn begin_fork(who: *mut Worker) {
+    // Acquire: the last fork is over. pairs: process.forker
+    let begin = || FORKER.compare_exchange(core::ptr::null_mut(), who, Ordering::Acquire, Ordering::Relaxed);
     let mut turns = 0u32;
-    loop {
-        // Acquire: the last fork is over. pairs: process.forker
-        let Err(other) = FORKER.compare_exchange(core::ptr::null_mut(), who, Ordering::Acquire, Ordering::Relaxed)
-        else {
-            break;
-        };
+    while let Err(other) = begin() {
         turns += 1;
         let process = (other.addr() / 2) as i32;
         if other.addr() % 2 == 1 && turns.is_multiple_of(256) && sys::has_ended(process) {
