@@ -15,7 +15,7 @@
 faults=(
     mmap:ENOMEM mprotect:ENOMEM munmap:ENOMEM madvise:EINVAL madvise:EAGAIN mremap:ENOMEM
     clone:EAGAIN clone3:EAGAIN fork:EAGAIN wait4:EINTR
-    epoll_create1:EMFILE eventfd2:EMFILE epoll_ctl:ENOMEM epoll_ctl:ENOSPC
+    epoll_create1:EMFILE eventfd2:EMFILE timerfd_create:EMFILE timerfd_settime:EINVAL epoll_ctl:ENOMEM epoll_ctl:ENOSPC
     epoll_wait:EINTR epoll_pwait2:EINTR epoll_pwait2:ENOSYS
     fcntl:EMFILE fcntl:EINVAL pidfd_open:EMFILE pidfd_open:ENOSYS openat:EMFILE poll:EINTR nanosleep:EINTR
     read:EINTR read:EIO preadv2:EOPNOTSUPP pwritev2:EOPNOTSUPP getsockopt:ENOBUFS recvfrom:ENOMEM sendto:ENOBUFS

@@ -11,7 +11,7 @@ cargo clippy --workspace --all-targets -- -D warnings
 
 shellcheck -x .ci/run ci/*.sh capi/*.sh
 
-for source in lab/experiments/*/*.c bench/programs/*.c ci/real/*.c sharing/patterns/*.c tests/stress/*.c; do
+for source in lab/experiments/*/*.c bench/programs/*.c ci/real/*.c sharing/patterns/*.c tests/stress/*.c tests/clock/*.c; do
     cc -std=gnu17 -O2 -Wall -Wextra -Werror -pthread -fopenmp -Ilab/programs -fsyntax-only "$source"
 done
 for source in bench/kernels/external/{openmp,pthread}/*.c; do

@@ -3,7 +3,7 @@
 use crate::entry::Frame;
 use crate::sites::{DONE, RAW_PLAIN, RAW_POST};
 use crate::thread::CloneArgs;
-use crate::wait::{Next, e, ended_early, fail};
+use crate::wait::{Clock, Next, e, ended_early, fail};
 use crate::{
     credentials, fd, futex, io, kernel_locks, memory, poll, process, robust, scheduling, signal, start, task_files,
     thread, time, timer,
@@ -377,10 +377,9 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                 sched::yield_now();
                 0
             }
-            l::__NR_nanosleep => time::sleep(frame, l::CLOCK_MONOTONIC, false, a0, a1),
-            l::__NR_clock_nanosleep if time::is_plain(a0 as u32) => {
-                let absolute = a1 as u32 & l::TIMER_ABSTIME != 0;
-                time::sleep(frame, a0 as u32, absolute, a2, a3)
+            l::__NR_nanosleep => time::sleep(frame, Clock::Monotonic, false, a0, a1),
+            l::__NR_clock_nanosleep if let Some(clock) = Clock::of(a0 as u32) => {
+                time::sleep(frame, clock, a1 as u32 & l::TIMER_ABSTIME != 0, a2, a3)
             }
 
             l::__NR_rt_sigaction => signal::calls::sigaction(args()),

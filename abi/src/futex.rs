@@ -8,7 +8,9 @@ use crate::memory;
 use crate::scheduling;
 use crate::signal;
 use crate::time::{Timespec, read_timespec};
-use crate::wait::{NEVER, Next, abandon, after, at, begin, e, fail, interrupted, interrupted_since, park};
+use crate::wait::{
+    Clock, Deadline, NEVER, Next, abandon, after, begin, e, fail, interrupted, interrupted_since, park, park_until,
+};
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
@@ -49,7 +51,7 @@ pub unsafe fn futex(mut frame: Option<&mut Frame>, args: [usize; 6]) -> isize {
     let [address, op, value, timeout, address2, value3] = args;
     let (command, private) =
         (op as u32 & !(l::FUTEX_PRIVATE_FLAG | l::FUTEX_CLOCK_REALTIME), op as u32 & l::FUTEX_PRIVATE_FLAG != 0);
-    let clock = if op as u32 & l::FUTEX_CLOCK_REALTIME != 0 { l::CLOCK_REALTIME } else { l::CLOCK_MONOTONIC };
+    let clock = if op as u32 & l::FUTEX_CLOCK_REALTIME != 0 { Clock::Realtime } else { Clock::Monotonic };
     if !private && memory::is_shared(address) {
         // SAFETY: the program's own call.
         return unsafe {
@@ -73,9 +75,9 @@ pub unsafe fn futex(mut frame: Option<&mut Frame>, args: [usize; 6]) -> isize {
                 }
                 let deadline = match read_timespec(timeout) {
                     Err(errno) => return errno,
-                    Ok(None) => NEVER,
-                    Ok(Some(ns)) if command == l::FUTEX_WAIT => after(ns),
-                    Ok(Some(ns)) => at(clock, ns),
+                    Ok(None) => Deadline::NEVER,
+                    Ok(Some(ns)) if command == l::FUTEX_WAIT => after(ns).into(),
+                    Ok(Some(at)) => Deadline { at, clock },
                 };
                 wait(frame.as_deref_mut(), address, value as u32, bits, deadline)
             }
@@ -104,9 +106,8 @@ pub unsafe fn futex(mut frame: Option<&mut Frame>, args: [usize; 6]) -> isize {
                     0
                 }) {
                     Err(errno) => return errno,
-                    Ok(None) => NEVER,
-                    // FUTEX_LOCK_PI has always meant CLOCK_REALTIME.
-                    Ok(Some(ns)) => at(if command == l::FUTEX_LOCK_PI { l::CLOCK_REALTIME } else { clock }, ns),
+                    Ok(None) => Deadline::NEVER,
+                    Ok(Some(at)) => Deadline { at, clock: pi_clock(command, clock) },
                 };
                 let t = current();
                 if t.is_null() {
@@ -125,6 +126,11 @@ pub unsafe fn futex(mut frame: Option<&mut Frame>, args: [usize; 6]) -> isize {
 
 fn is_pi(command: u32) -> bool {
     matches!(command, l::FUTEX_LOCK_PI | l::FUTEX_LOCK_PI2 | l::FUTEX_TRYLOCK_PI | l::FUTEX_UNLOCK_PI)
+}
+
+/// The clock of a priority-inheritance call's deadline: FUTEX_LOCK_PI has always meant CLOCK_REALTIME.
+fn pi_clock(command: u32, flagged: Clock) -> Clock {
+    if command == l::FUTEX_LOCK_PI { Clock::Realtime } else { flagged }
 }
 
 /// Whether a thread of the program's waits, as `pthread_join` does, for the end of a kernel thread that is not ours: the
@@ -152,7 +158,7 @@ pub fn is_shared_pi(args: [usize; 6]) -> bool {
 /// know if that is a user thread, of this process or another; so threads of Heddle, and processes that have no threads yet,
 /// take turns without it: who finds the lock taken looks again after a pause. The word is used as the kernel uses it,
 /// so that the death of an owner is seen whoever announces it.
-unsafe fn shared_pi(mut frame: Option<&mut Frame>, command: u32, clock: u32, args: [usize; 6]) -> isize {
+unsafe fn shared_pi(mut frame: Option<&mut Frame>, command: u32, clock: Clock, args: [usize; 6]) -> isize {
     const PAUSE_MIN: u64 = 20_000;
     const PAUSE_MAX: u64 = 1_000_000;
     let [address, _, _, timeout, ..] = args;
@@ -180,8 +186,8 @@ unsafe fn shared_pi(mut frame: Option<&mut Frame>, command: u32, clock: u32, arg
         }
         let deadline = match read_timespec(if command == l::FUTEX_TRYLOCK_PI { 0 } else { timeout }) {
             Err(errno) => return errno,
-            Ok(None) => NEVER,
-            Ok(Some(ns)) => at(if command == l::FUTEX_LOCK_PI { l::CLOCK_REALTIME } else { clock }, ns),
+            Ok(None) => Deadline::NEVER,
+            Ok(Some(at)) => Deadline { at, clock: pi_clock(command, clock) },
         };
         let mut pause = PAUSE_MIN;
         loop {
@@ -200,20 +206,20 @@ unsafe fn shared_pi(mut frame: Option<&mut Frame>, command: u32, clock: u32, arg
             if command == l::FUTEX_TRYLOCK_PI {
                 return fail(e::EAGAIN);
             }
-            let now = heddle_core::clock::now();
-            if now >= deadline {
+            let left = deadline.at.saturating_sub(deadline.clock.now());
+            if left == 0 {
                 return fail(e::ETIMEDOUT);
             }
-            let until = deadline.min(now + pause);
+            let turn = left.min(pause);
             pause = (pause * 2).min(PAUSE_MAX);
             match frame.as_deref_mut() {
                 None => {
-                    let ts = Timespec::from_ns(until - now);
+                    let ts = Timespec::from_ns(turn);
                     heddle_core::sys!(l::__NR_nanosleep, &raw const ts, 0);
                 }
                 Some(frame) => match begin(t) {
                     Some(ticket) => {
-                        park(t, ticket, until, State::Futex);
+                        park(t, ticket, after(turn), State::Futex);
                     }
                     None => {
                         interrupted(frame, true); // LOCK_PI is restarted after any handler
@@ -266,7 +272,7 @@ pub fn wake_one(address: usize) {
     RT.futexes.wake(address, 1, ALL_BITS);
 }
 
-unsafe fn wait(frame: Option<&mut Frame>, address: usize, value: u32, bits: u32, deadline: u64) -> isize {
+unsafe fn wait(frame: Option<&mut Frame>, address: usize, value: u32, bits: u32, deadline: Deadline) -> isize {
     let Some(frame) = frame else {
         // SAFETY: the caller's.
         return unsafe { wait_outside(address, value, bits, deadline) };
@@ -284,15 +290,18 @@ unsafe fn wait(frame: Option<&mut Frame>, address: usize, value: u32, bits: u32,
                 abandon(t, ticket);
                 return fail(e::EAGAIN);
             }
-            let reason =
-                if interrupted_since(t, ticket) { Reason::Signal } else { park(t, ticket, deadline, State::Futex) };
+            let reason = if interrupted_since(t, ticket) {
+                Reason::Signal
+            } else {
+                park_until(t, ticket, deadline, State::Futex)
+            };
             if reason != Reason::Woken {
                 RT.futexes.leave(&mut waiter);
             }
             match reason {
                 Reason::Woken => return 0,
                 Reason::Timeout => return fail(e::ETIMEDOUT),
-                Reason::Signal => match interrupted(frame, deadline == NEVER) {
+                Reason::Signal => match interrupted(frame, deadline.at == NEVER) {
                     Next::Restart => {}
                     Next::Interrupted => return fail(e::EINTR),
                 },
@@ -396,7 +405,7 @@ pub unsafe fn reset() {
 }
 
 /// The wait of a kernel thread that is not ours: it sleeps in the kernel on a word of its own.
-unsafe fn wait_outside(address: usize, value: u32, bits: u32, deadline: u64) -> isize {
+unsafe fn wait_outside(address: usize, value: u32, bits: u32, deadline: Deadline) -> isize {
     // SAFETY: touches no memory.
     let process = unsafe { sys!(l::__NR_getpid) } as i32;
     if process != signal::kernel::process()
@@ -441,11 +450,12 @@ unsafe fn wait_outside(address: usize, value: u32, bits: u32, deadline: u64) -> 
 ///
 /// # Safety
 /// The sleeper's waiters are linked; the caller takes them back.
-unsafe fn sleep_outside(mine: &AtomicU32, sleeper: Sleeper, deadline: u64) -> Option<isize> {
-    let ts = Timespec::from_ns(deadline);
-    let timeout = if deadline == NEVER { 0 } else { &raw const ts as usize };
+unsafe fn sleep_outside(mine: &AtomicU32, sleeper: Sleeper, deadline: Deadline) -> Option<isize> {
+    let ts = Timespec::from_ns(deadline.at);
+    let timeout = if deadline.at == NEVER { 0 } else { &raw const ts as usize };
+    let clock = if deadline.clock == Clock::Realtime { l::FUTEX_CLOCK_REALTIME } else { 0 };
     loop {
-        let op = l::FUTEX_WAIT_BITSET | l::FUTEX_PRIVATE_FLAG;
+        let op = l::FUTEX_WAIT_BITSET | l::FUTEX_PRIVATE_FLAG | clock;
         // SAFETY: a word and a time of ours.
         let r = unsafe { heddle_core::sys!(l::__NR_futex, mine.as_ptr(), op, 0, timeout, 0, ALL_BITS) };
         let ended = match mine.load(Ordering::Acquire) {
@@ -501,7 +511,13 @@ unsafe fn wake_op(address: usize, limit: i32, limit2: i32, address2: usize, code
 
 /// `FUTEX_LOCK_PI` and `FUTEX_TRYLOCK_PI`: the word holds the owner's id and two flags; an unlock hands the lock to the
 /// first waiter.
-unsafe fn lock_pi(frame: Option<&mut Frame>, t: *mut Thread, address: usize, deadline: u64, only_try: bool) -> isize {
+unsafe fn lock_pi(
+    frame: Option<&mut Frame>,
+    t: *mut Thread,
+    address: usize,
+    deadline: Deadline,
+    only_try: bool,
+) -> isize {
     // SAFETY: the current thread inside the core; the address was probed.
     unsafe {
         let me = (*t).identity.tid.load(Ordering::Relaxed);
@@ -550,7 +566,7 @@ unsafe fn lock_pi(frame: Option<&mut Frame>, t: *mut Thread, address: usize, dea
                 abandon(t, k);
                 return result.unwrap_or(fail(e::EAGAIN));
             }
-            let reason = park(t, k, deadline, State::Futex);
+            let reason = park_until(t, k, deadline, State::Futex);
             if let Some(w) = waiter.as_mut() {
                 RT.futexes.leave(w);
             }
@@ -619,9 +635,11 @@ pub unsafe fn waitv(frame: Option<&mut Frame>, args: [usize; 6]) -> isize {
     }
     let deadline = match read_timespec(timeout) {
         Err(errno) => return errno,
-        Ok(None) => NEVER,
-        Ok(Some(ns)) if clock as u32 == l::CLOCK_MONOTONIC || clock as u32 == l::CLOCK_REALTIME => at(clock as u32, ns),
-        Ok(Some(_)) => return fail(e::EINVAL),
+        Ok(None) => Deadline::NEVER,
+        Ok(Some(at)) => match Clock::of(clock as u32) {
+            Some(clock @ (Clock::Monotonic | Clock::Realtime)) => Deadline { at, clock },
+            _ => return fail(e::EINVAL),
+        },
     };
     // SAFETY: the program's array of `count` entries.
     let list = unsafe { core::slice::from_raw_parts(entries as *const Entry, count) };
@@ -703,7 +721,7 @@ unsafe fn unlink(waiters: *mut Waiter<Sleeper>, linked: usize) -> Option<usize> 
     woken
 }
 
-unsafe fn waitv_user(frame: &mut Frame, list: &[Entry], waiters: *mut Waiter<Sleeper>, deadline: u64) -> isize {
+unsafe fn waitv_user(frame: &mut Frame, list: &[Entry], waiters: *mut Waiter<Sleeper>, deadline: Deadline) -> isize {
     let t = current();
     // SAFETY: the current thread.
     unsafe { sched::waits_on(t, list[0].address as usize) };
@@ -711,7 +729,7 @@ unsafe fn waitv_user(frame: &mut Frame, list: &[Entry], waiters: *mut Waiter<Sle
         // SAFETY: the current thread inside the core; all waiters are left before the next turn.
         unsafe {
             let Some(ticket) = begin(t) else {
-                match interrupted(frame, deadline == NEVER) {
+                match interrupted(frame, deadline.at == NEVER) {
                     Next::Restart => continue,
                     Next::Interrupted => return fail(e::EINTR),
                 }
@@ -721,14 +739,14 @@ unsafe fn waitv_user(frame: &mut Frame, list: &[Entry], waiters: *mut Waiter<Sle
                 // A wake of an earlier word may have come already; then that is the result.
                 if (*t).park.close(ticket) { None } else { Some(heddle_core::sched::park()) }
             } else {
-                Some(park(t, ticket, deadline, State::Futex))
+                Some(park_until(t, ticket, deadline, State::Futex))
             };
             let woken = unlink(waiters, linked);
             match reason {
                 None => return fail(e::EAGAIN),
                 Some(Reason::Woken) => return woken.unwrap_or(0) as isize,
                 Some(Reason::Timeout) => return fail(e::ETIMEDOUT),
-                Some(Reason::Signal) => match interrupted(frame, deadline == NEVER) {
+                Some(Reason::Signal) => match interrupted(frame, deadline.at == NEVER) {
                     Next::Restart => {}
                     Next::Interrupted => return fail(e::EINTR),
                 },
@@ -738,7 +756,7 @@ unsafe fn waitv_user(frame: &mut Frame, list: &[Entry], waiters: *mut Waiter<Sle
 }
 
 /// The wait of a kernel thread that is not ours: see `wait_outside`.
-unsafe fn waitv_outside(list: &[Entry], waiters: *mut Waiter<Sleeper>, deadline: u64) -> isize {
+unsafe fn waitv_outside(list: &[Entry], waiters: *mut Waiter<Sleeper>, deadline: Deadline) -> isize {
     let mine = Outside::new(list[0].address as usize);
     let sleeper = Sleeper::Kernel(&mine.word);
     // SAFETY: all waiters are left before this frame ends.

@@ -1,7 +1,7 @@
 //! Sleeping.
 
 use crate::entry::Frame;
-use crate::wait::{NEVER, at, begin, e, fail, park};
+use crate::wait::{Clock, Deadline, NEVER, begin, e, fail, park_until};
 use core::sync::atomic::Ordering;
 use heddle_core::clock;
 use heddle_core::park::Reason;
@@ -43,11 +43,11 @@ pub fn read_timespec(address: usize) -> Result<Option<u64>, isize> {
     unsafe { (address as *const Timespec).read_unaligned() }.to_ns().map(Some)
 }
 
-/// `nanosleep` and `clock_nanosleep`. Clocks that do not follow CLOCK_MONOTONIC's pace are the kernel's.
+/// `nanosleep` and `clock_nanosleep`.
 ///
 /// # Safety
 /// The current thread; the program's arguments.
-pub unsafe fn sleep(frame: &mut Frame, clock_id: u32, absolute: bool, request: usize, remain: usize) -> isize {
+pub unsafe fn sleep(frame: &mut Frame, clock: Clock, absolute: bool, request: usize, remain: usize) -> isize {
     if request == 0 {
         return fail(e::EFAULT);
     }
@@ -55,12 +55,13 @@ pub unsafe fn sleep(frame: &mut Frame, clock_id: u32, absolute: bool, request: u
         Ok(ns) => ns.unwrap_or(0),
         Err(errno) => return errno,
     };
-    let now = clock::now();
-    let deadline = if absolute { at(clock_id, ns) } else { now.saturating_add(ns) };
+    // As in the kernel: so long by CLOCK_REALTIME is so long whatever it is set to meanwhile.
+    let clock = if !absolute && clock == Clock::Realtime { Clock::Monotonic } else { clock };
+    let at = if absolute { ns } else { clock.now().saturating_add(ns).min(NEVER - 1) };
     let mut left = 0;
     // SAFETY: the caller's; the program's pointer.
     unsafe {
-        let r = sleep_until(frame, deadline, &mut left);
+        let r = sleep_until(frame, Deadline { at, clock }, &mut left);
         if r != 0 && !absolute && remain != 0 {
             (remain as *mut Timespec).write_unaligned(Timespec::from_ns(left));
         }
@@ -69,16 +70,16 @@ pub unsafe fn sleep(frame: &mut Frame, clock_id: u32, absolute: bool, request: u
 }
 
 /// Parks until the deadline or until a handler has run: EINTR, and `left` is what was left when the signal came.
-unsafe fn sleep_until(frame: &mut Frame, deadline: u64, left: &mut u64) -> isize {
+unsafe fn sleep_until(frame: &mut Frame, deadline: Deadline, left: &mut u64) -> isize {
     let t = current();
     // SAFETY: the current thread, inside the core.
     unsafe {
         loop {
-            if deadline <= clock::now() {
+            if deadline.is_past() {
                 return 0;
             }
             let reason = match begin(t) {
-                Some(ticket) => park(t, ticket, deadline, State::Sleep),
+                Some(ticket) => park_until(t, ticket, deadline, State::Sleep),
                 None => Reason::Signal,
             };
             match reason {
@@ -88,7 +89,7 @@ unsafe fn sleep_until(frame: &mut Frame, deadline: u64, left: &mut u64) -> isize
                     if !crate::signal::deliverable(t) {
                         continue;
                     }
-                    *left = deadline.saturating_sub(clock::now());
+                    *left = deadline.at.saturating_sub(deadline.clock.now());
                     if crate::signal::deliver(frame).is_none() {
                         continue;
                     }
@@ -186,7 +187,7 @@ unsafe fn cpu_sleep(frame: &mut Frame, t: *mut Thread, args: [usize; 6]) -> isiz
             // At least so long that the thread is not kept from running by our looking.
             let lacks = (target - used).clamp(100_000, 1_000_000_000);
             let mut left = 0;
-            let r = sleep_until(frame, clock::now().saturating_add(lacks), &mut left);
+            let r = sleep_until(frame, clock::now().saturating_add(lacks).into(), &mut left);
             if r != 0 {
                 if !absolute && remain != 0 {
                     let left = Timespec::from_ns(target.saturating_sub(sched::cpu_time(t)));
@@ -224,9 +225,4 @@ pub unsafe fn thread_usage(t: *mut Thread, args: [usize; 6]) -> isize {
         (args[1] as *mut [i64; 18]).write_unaligned(usage);
     }
     0
-}
-
-/// Whether a sleep on this clock is one of ours.
-pub fn is_plain(clock_id: u32) -> bool {
-    matches!(clock_id, l::CLOCK_MONOTONIC | l::CLOCK_REALTIME | l::CLOCK_BOOTTIME | l::CLOCK_TAI)
 }

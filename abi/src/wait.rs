@@ -10,6 +10,7 @@ use heddle_core::sched;
 use heddle_core::thread::{State, Thread};
 
 pub use heddle_core::clock::NEVER;
+pub use heddle_core::wall::{Clock, Deadline};
 pub use linux_raw_sys::errno as e;
 
 /// A negated error number as a system call returns it.
@@ -60,11 +61,21 @@ pub unsafe fn abandon(t: *mut Thread, ticket: Ticket) {
     }
 }
 
+/// As [`park_until`], with a deadline on CLOCK_MONOTONIC.
+///
+/// # Safety
+/// As there.
+#[inline]
+pub unsafe fn park(t: *mut Thread, ticket: Ticket, deadline: u64, state: State) -> Reason {
+    // SAFETY: the caller's.
+    unsafe { park_until(t, ticket, deadline.into(), state) }
+}
+
 /// Arms the deadline, parks, disarms; tells why the thread runs again.
 ///
 /// # Safety
 /// `ticket` is the open wait of the current thread `t`; its wakers know of it.
-pub unsafe fn park(t: *mut Thread, ticket: Ticket, deadline: u64, state: State) -> Reason {
+pub unsafe fn park_until(t: *mut Thread, ticket: Ticket, deadline: Deadline, state: State) -> Reason {
     // SAFETY: the caller's.
     unsafe {
         if sched::arm(t, ticket, deadline).is_err() {
@@ -137,15 +148,7 @@ pub unsafe fn ended_early(frame: &mut Frame, restartable: bool) -> Next {
     }
 }
 
-/// The deadline of a relative time.
+/// The deadline (CLOCK_MONOTONIC) of a relative time.
 pub fn after(ns: u64) -> u64 {
     clock::now().saturating_add(ns)
-}
-
-/// The deadline (CLOCK_MONOTONIC) of an absolute time of `clock`.
-pub fn at(clock: u32, ns: u64) -> u64 {
-    if clock == heddle_core::sys::linux::CLOCK_MONOTONIC {
-        return ns;
-    }
-    clock::now().saturating_add(ns.saturating_sub(clock::read(clock)))
 }

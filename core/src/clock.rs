@@ -1,6 +1,7 @@
-//! The clock: nanoseconds of CLOCK_MONOTONIC, through the vDSO when the program's loader gave one.
+//! The clocks, in nanoseconds: CLOCK_MONOTONIC mostly; through the vDSO when the program's loader gave one.
 
 use crate::sys::linux as l;
+use crate::wall::{Clock, Deadline};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// `__vdso_clock_gettime`, or 0.
@@ -36,4 +37,56 @@ pub fn read(clock: u32) -> u64 {
 #[inline]
 pub fn now() -> u64 {
     read(l::CLOCK_MONOTONIC)
+}
+
+impl Clock {
+    /// The clock that a system call names so, if a wait can end by it.
+    #[inline]
+    pub const fn of(id: u32) -> Option<Self> {
+        match id {
+            l::CLOCK_MONOTONIC => Some(Self::Monotonic),
+            l::CLOCK_REALTIME => Some(Self::Realtime),
+            l::CLOCK_TAI => Some(Self::Tai),
+            l::CLOCK_BOOTTIME => Some(Self::Boottime),
+            _ => None,
+        }
+    }
+
+    /// Now, by this clock.
+    pub fn now(self) -> u64 {
+        read(match self {
+            Self::Monotonic => l::CLOCK_MONOTONIC,
+            Self::Realtime => l::CLOCK_REALTIME,
+            Self::Tai => l::CLOCK_TAI,
+            Self::Boottime => l::CLOCK_BOOTTIME,
+        })
+    }
+
+    /// What is to be added to a time of this clock to have CLOCK_MONOTONIC's. At most a little too much: whoever waits for that time
+    /// does not look before the clock has reached its own.
+    pub fn to_monotonic(self) -> i64 {
+        /// Two looks that are not further apart, in nanoseconds, were not interrupted.
+        const CLOSE: u64 = 500;
+        let mut least = i64::MAX;
+        for _ in 0..8 {
+            let before = now();
+            let time = self.now();
+            let after = now();
+            least = least.min(after.wrapping_sub(time) as i64);
+            if after - before <= CLOSE {
+                break;
+            }
+        }
+        least
+    }
+}
+
+impl Deadline {
+    /// Never.
+    pub const NEVER: Self = Self { at: NEVER, clock: Clock::Monotonic };
+
+    /// Whether it is past.
+    pub fn is_past(self) -> bool {
+        self.at <= self.clock.now()
+    }
 }

@@ -18,6 +18,7 @@ pub mod park;
 pub mod prim;
 pub mod runq;
 pub mod wait_table;
+pub mod wall;
 
 #[cfg(all(loom, test))]
 mod models;

@@ -43,7 +43,10 @@ static void on_signal(int number) { handled = number; }
 static void *taker(void *number) {
     int mine = (int)(long)number;
     need("lock", pthread_mutex_lock(&lock));
-    while (turn != mine) need("cond_wait", pthread_cond_wait(&condition, &lock));
+    struct timespec limit;
+    clock_gettime(CLOCK_REALTIME, &limit);
+    limit.tv_sec += 100;
+    while (turn != mine) need("cond_timedwait", pthread_cond_timedwait(&condition, &lock, &limit));
     turn++;
     need("broadcast", pthread_cond_broadcast(&condition));
     need("unlock", pthread_mutex_unlock(&lock));

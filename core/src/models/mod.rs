@@ -2,8 +2,9 @@
 //! them.
 //!
 //! The code checked is the real one wherever it can be built without a CPU's context switch: run queue, park word, spin
-//! lock, wait table, the sleepers' marks, the monitor's doze, the hand-off word. What surrounds it in the runtime (the
-//! scheduler's loop, epoll, a futex) is modelled here in a few lines; each such stand-in says what it stands for.
+//! lock, wait table, the clocks' offsets, the sleepers' marks, the monitor's doze, the hand-off word. What surrounds it in
+//! the runtime (the scheduler's loop, epoll, a futex) is modelled here in a few lines; each such stand-in says what it stands
+//! for.
 //!
 //! loom gives a SeqCst access no more than AcqRel: only SeqCst fences order stores before later loads. What relies on a
 //! locked instruction being a fence uses `prim::fence_after_rmw`.
@@ -21,6 +22,7 @@ mod park;
 mod runq;
 mod sleep;
 mod wait_table;
+mod wall;
 
 #[allow(dead_code)] // each model uses a part
 #[path = "../sched/holder.rs"]

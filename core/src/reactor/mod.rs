@@ -14,16 +14,19 @@ use core::sync::atomic::{AtomicI32, Ordering};
 
 /// Marks the event of the wake-up descriptor.
 pub const WAKE: u64 = u64::MAX;
+/// Marks the event that tells that a clock was set.
+pub const CLOCK: u64 = u64::MAX - 1;
 /// Events taken per call. Few, so that those behind a worker that the kernel keeps off its CPU are few: others can take what
 /// is left in the kernel.
 pub const BATCH: usize = 32;
 /// All that a descriptor is registered for.
 const INTEREST: u32 = l::EPOLLIN | l::EPOLLOUT | l::EPOLLRDHUP | l::EPOLLPRI | l::EPOLLET;
 
-/// The process's epoll instance and the eventfd that wakes a sleeper.
+/// The process's epoll instance, the eventfd that wakes a sleeper, and the timerfd that tells when the clock is set.
 pub struct Reactor {
     epoll: AtomicI32,
     wake: AtomicI32,
+    clock: AtomicI32,
 }
 
 /// The kernel's `struct epoll_event`.
@@ -32,17 +35,18 @@ pub struct Reactor {
 pub struct Event {
     /// What happened.
     pub events: u32,
-    /// Descriptor and generation, or [`WAKE`].
+    /// Descriptor and generation, or [`WAKE`], or [`CLOCK`].
     pub data: u64,
 }
 
 impl Reactor {
     /// Not opened.
     pub const fn new() -> Self {
-        Self { epoll: AtomicI32::new(-1), wake: AtomicI32::new(-1) }
+        Self { epoll: AtomicI32::new(-1), wake: AtomicI32::new(-1), clock: AtomicI32::new(-1) }
     }
 
-    /// Opens both descriptors, as high as the limit allows, so that they are not in the program's way. Error: errno.
+    /// Opens the descriptors, as high as the limit allows, so that they are not in the program's way; now, not when they are first
+    /// needed: nobody else takes descriptors yet, so none of the program's has another number on their account. Error: errno.
     pub fn open(&self) -> Result<(), i32> {
         // SAFETY: these calls create descriptors and touch only the event passed.
         unsafe {
@@ -52,13 +56,29 @@ impl Reactor {
             check(sys!(l::__NR_epoll_ctl, epoll, l::EPOLL_CTL_ADD, wake, &event as *const _))?;
             self.epoll.store(epoll, Ordering::Relaxed);
             self.wake.store(wake, Ordering::Relaxed);
+            // Without it waits ask the clocks themselves.
+            if let Ok(clock) = clock_watch(epoll) {
+                self.clock.store(clock, Ordering::Relaxed);
+            }
         }
         Ok(())
     }
 
-    /// Closes both, in a forked child.
+    /// Whether there is an event, [`CLOCK`], when CLOCK_REALTIME is set.
+    pub fn hears_of_clocks(&self) -> bool {
+        self.clock.load(Ordering::Relaxed) >= 0
+    }
+
+    /// Takes such an event: there is another one for what happens from now on.
+    pub fn take_clock_event(&self) {
+        let mut count = 0u64;
+        // SAFETY: writes the local. ECANCELED is the news.
+        unsafe { sys!(l::__NR_read, self.clock.load(Ordering::Relaxed), &raw mut count, 8) };
+    }
+
+    /// Closes them, in a forked child.
     pub fn close(&self) {
-        for fd in [&self.epoll, &self.wake] {
+        for fd in [&self.epoll, &self.wake, &self.clock] {
             let n = fd.swap(-1, Ordering::Relaxed);
             if n >= 0 {
                 // SAFETY: our own descriptor.
@@ -70,13 +90,14 @@ impl Reactor {
     /// Whether `fd` is one of the reactor's own.
     #[inline]
     pub fn owns(&self, fd: i32) -> bool {
-        fd >= 0 && (fd == self.epoll.load(Ordering::Relaxed) || fd == self.wake.load(Ordering::Relaxed))
+        fd >= 0 && [&self.epoll, &self.wake, &self.clock].iter().any(|own| fd == own.load(Ordering::Relaxed))
     }
 
     /// The reactor's own descriptors, -1 if not open, in rising order.
-    pub fn own(&self) -> [i32; 2] {
-        let (a, b) = (self.epoll.load(Ordering::Relaxed), self.wake.load(Ordering::Relaxed));
-        [a.min(b), a.max(b)]
+    pub fn own(&self) -> [i32; 3] {
+        let mut own = [&self.epoll, &self.wake, &self.clock].map(|fd| fd.load(Ordering::Relaxed));
+        own.sort_unstable();
+        own
     }
 
     /// Wakes one sleeper.
@@ -142,6 +163,35 @@ impl Reactor {
 impl Default for Reactor {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// A timer that never expires, whose wait the kernel cancels when CLOCK_REALTIME is set or steps, and when the machine wakes up.
+///
+/// # Safety
+/// `epoll` is our own.
+unsafe fn clock_watch(epoll: i32) -> Result<i32, i32> {
+    // SAFETY: these calls create a descriptor and read locals; the descriptor is ours.
+    unsafe {
+        let clock = high(sys!(l::__NR_timerfd_create, l::CLOCK_REALTIME, l::TFD_CLOEXEC | l::TFD_NONBLOCK))?;
+        let never = l::itimerspec {
+            it_interval: l::timespec { tv_sec: 0, tv_nsec: 0 },
+            it_value: l::timespec { tv_sec: i64::MAX, tv_nsec: 0 },
+        };
+        let flags = l::TFD_TIMER_ABSTIME | l::TFD_TIMER_CANCEL_ON_SET;
+        let event = Event { events: l::EPOLLIN | l::EPOLLET, data: CLOCK };
+        // ECANCELED: it was set just now, and the timer is set all the same.
+        let set = match check(sys!(l::__NR_timerfd_settime, clock, flags, &raw const never, 0)) {
+            Err(e) if e == linux_raw_sys::errno::ECANCELED as i32 => Ok(0),
+            r => r,
+        };
+        match set.and_then(|_| check(sys!(l::__NR_epoll_ctl, epoll, l::EPOLL_CTL_ADD, clock, &raw const event))) {
+            Ok(_) => Ok(clock),
+            Err(e) => {
+                sys!(l::__NR_close, clock);
+                Err(e)
+            }
+        }
     }
 }
 

@@ -300,7 +300,7 @@ impl Runtime {
         None
     }
 
-    unsafe fn expire_all(&self) -> usize {
+    pub(super) unsafe fn expire_all(&self) -> usize {
         if self.next_deadline() == NEVER {
             return 0;
         }

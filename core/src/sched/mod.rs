@@ -40,11 +40,12 @@ use crate::fresh::Fresh;
 use crate::lock::SpinLock;
 use crate::park::{Reason, Ticket};
 use crate::reactor::fd::Descriptors;
-use crate::reactor::{BATCH, Event, Reactor, WAKE};
+use crate::reactor::{BATCH, CLOCK, Event, Reactor, WAKE};
 use crate::runq::RunQueue;
 use crate::thread::{State, Table, Thread};
 use crate::timer::Timers;
 use crate::wait_table::{WaitTable, Wakeable};
+use crate::wall::{Clock, Deadline, Offsets};
 use crate::{mem, sys::linux as l};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -202,6 +203,8 @@ pub struct Runtime {
     pub errands: Errands,
     /// The epoll instance.
     pub reactor: Reactor,
+    /// How far the clocks are from CLOCK_MONOTONIC.
+    offsets: Offsets,
     /// Threads parked on descriptors.
     pub descriptors: Descriptors,
     /// Threads parked on addresses.
@@ -240,6 +243,7 @@ pub static RT: Runtime = Runtime {
     watcher: AtomicPtr::new(core::ptr::null_mut()),
     errands: Errands::new(),
     reactor: Reactor::new(),
+    offsets: Offsets::new(),
     descriptors: Descriptors::new(),
     futexes: &FUTEXES,
     threads: Table::new(),
@@ -337,6 +341,9 @@ impl Runtime {
         let p = self.processors.load(Ordering::Relaxed);
         self.descriptors.reserve()?;
         self.reactor.open()?;
+        if self.reactor.hears_of_clocks() {
+            self.offsets.renew(Clock::to_monotonic, || ());
+        }
         for i in 0..n {
             // SAFETY: room for MAX_PROCESSORS, used by nobody else yet.
             unsafe {
@@ -424,6 +431,7 @@ impl Runtime {
             self.threads.reset();
             self.descriptors.reset();
             self.reactor.close();
+            self.offsets.forget();
         }
     }
 
@@ -505,7 +513,7 @@ impl Runtime {
     /// The caller is inside the core.
     unsafe fn expire(&self, p: &Processor, now: u64) -> usize {
         let mut n = 0;
-        p.timers.expire(now, &mut |t, ticket| {
+        p.timers.expire(now, &Clock::now, &mut |t, ticket| {
             // SAFETY: control blocks are never unmapped; a claim entitles us to make it runnable.
             unsafe {
                 if (*t).park.claim(ticket, Reason::Timeout) {
@@ -531,12 +539,16 @@ impl Runtime {
             unsafe { (*w).asleep.store(0, Ordering::Relaxed) };
         }
         woken();
-        let (mut threads, mut message) = (0, false);
+        let (mut threads, mut message, mut clocks) = (0, false, false);
         for e in &events[..n] {
             // SAFETY: the kernel wrote the first n.
             let Event { events: what, data } = unsafe { e.assume_init() };
             if data == WAKE {
                 message = true;
+                continue;
+            }
+            if data == CLOCK {
+                clocks = true;
                 continue;
             }
             // SAFETY: `event` hands over threads that it claimed.
@@ -548,7 +560,29 @@ impl Runtime {
         if let Some(p) = worker::my_processor() {
             p.counters.reactor_wakes.add(threads as u64);
         }
+        if clocks {
+            // SAFETY: the caller's.
+            threads += unsafe { self.clocks_were_set() };
+        }
         (threads, message)
+    }
+
+    /// Moves the deadlines on clocks that have been set. Returns how many threads it made runnable.
+    ///
+    /// # Safety
+    /// The caller is inside the core.
+    #[cold]
+    unsafe fn clocks_were_set(&self) -> usize {
+        self.reactor.take_clock_event();
+        self.offsets.renew(Clock::to_monotonic, || {
+            self.processors().iter().for_each(|p| p.timers.convert_anew(&self.offsets));
+        });
+        // Who sleeps by a deadline that is earlier now must compute its timeout again: as after a push, it is counted and then looks
+        // at the deadlines, or is seen here.
+        self.sleepers.pushed();
+        self.sleepers.wake_if_needed(self, true);
+        // SAFETY: the caller's.
+        unsafe { self.expire_all() }
     }
 }
 
@@ -668,19 +702,19 @@ pub unsafe fn waits_on(thread: *mut Thread, futex: usize) {
     }
 }
 
-/// Arms a deadline (nanoseconds of CLOCK_MONOTONIC) for the open wait of the current thread. Error: ENOMEM.
+/// Arms a deadline for the open wait of the current thread. Error: ENOMEM.
 ///
 /// # Safety
 /// `thread` is the current thread and has no deadline armed.
-pub unsafe fn arm(thread: *mut Thread, ticket: Ticket, deadline: u64) -> Result<(), i32> {
-    if deadline == clock::NEVER {
+pub unsafe fn arm(thread: *mut Thread, ticket: Ticket, deadline: Deadline) -> Result<(), i32> {
+    if deadline.at == clock::NEVER {
         return Ok(());
     }
     let Some(p) = worker::this_processor() else { unreachable!("user threads run on processors") };
     // SAFETY: the caller's.
     unsafe {
         (*thread).timer_home = p.index;
-        p.timers.arm(&raw mut (*thread).timer, thread, ticket, deadline)?;
+        p.timers.arm(&raw mut (*thread).timer, thread, ticket, deadline, &RT.offsets)?;
     }
     p.armed.store(true, Ordering::Relaxed);
     Ok(())
@@ -690,8 +724,8 @@ pub unsafe fn arm(thread: *mut Thread, ticket: Ticket, deadline: u64) -> Result<
 ///
 /// # Safety
 /// `thread` is the current thread and armed its deadline with [`arm`].
-pub unsafe fn disarm(thread: *mut Thread, deadline: u64) {
-    if deadline == clock::NEVER {
+pub unsafe fn disarm(thread: *mut Thread, deadline: Deadline) {
+    if deadline.at == clock::NEVER {
         return;
     }
     // SAFETY: the caller's; processors are never unmapped.
