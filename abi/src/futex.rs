@@ -11,36 +11,47 @@ use crate::time::{Timespec, read_timespec};
 use crate::wait::{
     Clock, Deadline, NEVER, Next, abandon, after, begin, e, fail, interrupted, interrupted_since, park, park_until,
 };
+use crate::words;
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use heddle_core::park::Reason;
 use heddle_core::sched::{self, RT, Sleeper, current};
-use heddle_core::sys;
-use heddle_core::sys::linux as l;
+use heddle_core::sys::{self, linux as l};
 use heddle_core::thread::{FIRST_TID, State, Thread};
 use heddle_core::wait_table::{Waiter, Wakeable};
 
 const ALL_BITS: u32 = u32::MAX;
 
-/// The program's word.
-///
-/// # Safety
-/// `address` is aligned; an unmapped one faults as the program's own access would, or is caught by `signal::load`.
-unsafe fn word<'a>(address: usize) -> &'a AtomicU32 {
-    // SAFETY: the caller's.
-    unsafe { &*(address as *const AtomicU32) }
-}
-
 fn misplaced(address: usize) -> Option<isize> {
     if !address.is_multiple_of(4) {
         return Some(fail(e::EINVAL));
     }
-    // SAFETY: `load` survives any address.
-    if unsafe { signal::load(address) }.is_none() {
+    if words::load(address).is_none() {
         return Some(fail(e::EFAULT));
     }
     None
+}
+
+/// Why a wait did not begin, if nothing else: the word is not what was expected, or not there at all.
+fn changed(there: bool) -> isize {
+    fail(if there { e::EAGAIN } else { e::EFAULT })
+}
+
+/// Whether the word is `value`, for [`RT`]'s table, under its lock; whether it is there at all.
+fn is(address: usize, value: u32, there: &mut bool) -> bool {
+    // In the order of the instructions: a load comes after the locked instruction that took the lock. pairs: futex.word
+    let found = words::load(address);
+    *there = found.is_some();
+    found == Some(value)
+}
+
+/// The program's `struct timespec`, where a fault does not end the call (`inside` is false) too.
+fn read_time(inside: bool, address: usize) -> Result<Option<u64>, isize> {
+    if !inside && address != 0 && (words::load(address).is_none() || words::load(address.wrapping_add(12)).is_none()) {
+        return Err(fail(e::EFAULT));
+    }
+    read_timespec(address)
 }
 
 /// `futex(2)`. On a kernel thread that is not ours `frame` is `None`.
@@ -58,14 +69,18 @@ pub unsafe fn futex(mut frame: Option<&mut Frame>, args: [usize; 6]) -> isize {
             if is_pi(command) { shared_pi(frame, command, clock, args) } else { shared(frame, command, args) }
         };
     }
-    if let Some(r) = misplaced(address) {
-        return r;
+    // Who waits finds out whether there is such a word when it is compared.
+    if !address.is_multiple_of(4) {
+        return fail(e::EINVAL);
+    }
+    if !matches!(command, l::FUTEX_WAIT | l::FUTEX_WAIT_BITSET) && words::load(address).is_none() {
+        return fail(e::EFAULT);
     }
     if joins_kernel_thread(args) {
         // SAFETY: the program's own call.
         return unsafe { shared(frame, command, args) };
     }
-    // SAFETY: the program's arguments; addresses were probed.
+    // SAFETY: the program's arguments.
     unsafe {
         match command {
             l::FUTEX_WAIT | l::FUTEX_WAIT_BITSET => {
@@ -73,7 +88,7 @@ pub unsafe fn futex(mut frame: Option<&mut Frame>, args: [usize; 6]) -> isize {
                 if bits == 0 {
                     return fail(e::EINVAL);
                 }
-                let deadline = match read_timespec(timeout) {
+                let deadline = match read_time(frame.is_some(), timeout) {
                     Err(errno) => return errno,
                     Ok(None) => Deadline::NEVER,
                     Ok(Some(ns)) if command == l::FUTEX_WAIT => after(ns).into(),
@@ -92,19 +107,17 @@ pub unsafe fn futex(mut frame: Option<&mut Frame>, args: [usize; 6]) -> isize {
                     return fail(e::EINVAL);
                 }
                 let check = command == l::FUTEX_CMP_REQUEUE;
-                let still = || !check || word(address).load(Ordering::SeqCst) == value3 as u32; // SeqCst: as the kernel's. pairs: futex.word
+                let mut there = true;
+                let still = || !check || is(address, value3 as u32, &mut there);
                 match RT.futexes.requeue(address, address2, value as i32 as usize, timeout as i32 as usize, still) {
-                    None => fail(e::EAGAIN),
+                    None => changed(there),
                     Some((woken, moved)) => (woken + moved) as isize,
                 }
             }
             l::FUTEX_WAKE_OP => wake_op(address, value as i32, timeout as i32, address2, value3 as u32),
             l::FUTEX_LOCK_PI | l::FUTEX_LOCK_PI2 | l::FUTEX_TRYLOCK_PI | l::FUTEX_UNLOCK_PI => {
-                let deadline = match read_timespec(if command == l::FUTEX_LOCK_PI || command == l::FUTEX_LOCK_PI2 {
-                    timeout
-                } else {
-                    0
-                }) {
+                let waits = command == l::FUTEX_LOCK_PI || command == l::FUTEX_LOCK_PI2;
+                let deadline = match read_time(frame.is_some(), if waits { timeout } else { 0 }) {
                     Err(errno) => return errno,
                     Ok(None) => Deadline::NEVER,
                     Ok(Some(at)) => Deadline { at, clock: pi_clock(command, clock) },
@@ -165,43 +178,44 @@ unsafe fn shared_pi(mut frame: Option<&mut Frame>, command: u32, clock: Clock, a
     if let Some(r) = misplaced(address) {
         return r;
     }
-    // SAFETY: the address was probed; the current thread, or a kernel thread that is not ours.
+    // SAFETY: the program's word; the current thread, or a kernel thread that is not ours.
     unsafe {
         let t = current();
         let me = match t.as_ref() {
             Some(t) => t.identity.tid.load(Ordering::Relaxed),
             None => heddle_core::sys!(l::__NR_gettid) as u32,
         };
-        let w = word(address);
         if command == l::FUTEX_UNLOCK_PI {
             if t.is_null() {
                 // The kernel may have waiters of its own: of processes outside.
                 return sys::syscall6(l::__NR_futex as usize, args);
             }
-            if w.load(Ordering::Relaxed) & l::FUTEX_TID_MASK != me {
-                return fail(e::EPERM);
-            }
-            w.store(0, Ordering::Release); // Release: the critical section happens before the next owner's. pairs: futex.pi
-            return 0;
+            return match words::load(address) {
+                Some(v) if v & l::FUTEX_TID_MASK != me => fail(e::EPERM),
+                // A Release on this architecture: the critical section happens before the next owner's. pairs: futex.pi
+                Some(_) if words::store(address, 0) => 0,
+                _ => fail(e::EFAULT),
+            };
         }
-        let deadline = match read_timespec(if command == l::FUTEX_TRYLOCK_PI { 0 } else { timeout }) {
+        let deadline = match read_time(frame.is_some(), if command == l::FUTEX_TRYLOCK_PI { 0 } else { timeout }) {
             Err(errno) => return errno,
             Ok(None) => Deadline::NEVER,
             Ok(Some(at)) => Deadline { at, clock: pi_clock(command, clock) },
         };
         let mut pause = PAUSE_MIN;
         loop {
-            let v = w.load(Ordering::Relaxed);
+            let Some(v) = words::load(address) else { return fail(e::EFAULT) };
             let owner = v & l::FUTEX_TID_MASK;
             if owner == me {
                 return fail(e::EDEADLK);
             }
             if owner == 0 {
-                // Acquire: the last owner's critical section happened before. pairs: futex.pi
-                if w.compare_exchange(v, v | me, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                    return 0;
+                // The last owner's critical section happened before. pairs: futex.pi
+                match words::exchange(address, v, v | me) {
+                    Some(Ok(())) => return 0,
+                    Some(Err(_)) => continue,
+                    None => return fail(e::EFAULT),
                 }
-                continue;
             }
             if command == l::FUTEX_TRYLOCK_PI {
                 return fail(e::EAGAIN);
@@ -255,10 +269,11 @@ fn wake(address: usize, limit: i32, bits: u32) -> isize {
 /// Stores 0 at a thread's CLEARTID address and wakes who joins it.
 ///
 /// # Safety
-/// The thread has left its stack; the address is writable until the store.
+/// The thread has left its stack.
 pub unsafe fn clear_and_wake(address: usize) {
-    // SAFETY: the caller's. SeqCst: the store comes before the wake reads the table. pairs: futex.word
-    unsafe { word(address).store(0, Ordering::SeqCst) };
+    // SAFETY: where the program wants it. As in the kernel it is no error if it cannot be written. Before it reads the table a wake
+    // makes a full fence. pairs: futex.word
+    let _ = unsafe { words::store(address, 0) };
     if memory::is_shared(address) {
         // SAFETY: a wake uses only the address.
         unsafe { heddle_core::sys!(l::__NR_futex, address, l::FUTEX_WAKE, 1, 0, 0, 0) };
@@ -285,10 +300,10 @@ unsafe fn wait(frame: Option<&mut Frame>, address: usize, value: u32, bits: u32,
         unsafe {
             let ticket = (*t).park.open();
             let mut waiter = Waiter::new(Sleeper::Thread(t, ticket), scheduling::rank(t));
-            // SeqCst: the kernel's barrier between linking and reading the word. pairs: futex.word
-            if !RT.futexes.wait(&mut waiter, address, bits, || word(address).load(Ordering::SeqCst) == value) {
+            let mut there = true;
+            if !RT.futexes.wait(&mut waiter, address, bits, || is(address, value, &mut there)) {
                 abandon(t, ticket);
-                return fail(e::EAGAIN);
+                return changed(there);
             }
             let reason = if interrupted_since(t, ticket) {
                 Reason::Signal
@@ -413,15 +428,14 @@ unsafe fn wait_outside(address: usize, value: u32, bits: u32, deadline: Deadline
     {
         let sleeper = Sleeper::Child(&seat.word, process);
         seat.word.store(0, Ordering::Relaxed);
-        // SAFETY: the seat is ours until we leave it; the word is read where the program would read it.
+        // SAFETY: the seat is ours until we leave it.
         unsafe {
             *seat.waiter.get() = Waiter::new(sleeper, 0);
-            // SeqCst: as in `wait`. pairs: futex.word
-            let still = || word(address).load(Ordering::SeqCst) == value;
-            let r = if RT.futexes.wait(seat.waiter.get(), address, bits, still) {
+            let mut there = true;
+            let r = if RT.futexes.wait(seat.waiter.get(), address, bits, || is(address, value, &mut there)) {
                 sleep_outside(&seat.word, sleeper, deadline).unwrap_or(0)
             } else {
-                fail(e::EAGAIN)
+                changed(there)
             };
             seat.leave();
             return r;
@@ -430,11 +444,11 @@ unsafe fn wait_outside(address: usize, value: u32, bits: u32, deadline: Deadline
     let mine = Outside::new(address);
     let sleeper = Sleeper::Kernel(&mine.word);
     let mut waiter = Waiter::new(sleeper, 0);
-    // SAFETY: the waiter is left before this frame ends; the word is read where the program would read it.
+    // SAFETY: the waiter is left before this frame ends.
     unsafe {
-        // SeqCst: as in `wait`. pairs: futex.word
-        if !RT.futexes.wait(&mut waiter, address, bits, || word(address).load(Ordering::SeqCst) == value) {
-            return fail(e::EAGAIN);
+        let mut there = true;
+        if !RT.futexes.wait(&mut waiter, address, bits, || is(address, value, &mut there)) {
+            return changed(there);
         }
         match sleep_outside(&mine.word, sleeper, deadline) {
             None => 0,
@@ -482,17 +496,23 @@ unsafe fn wake_op(address: usize, limit: i32, limit2: i32, address2: usize, code
     if code >> 31 != 0 {
         operand = 1 << (operand & 31);
     }
-    // SAFETY: the address was probed.
-    let w = unsafe { word(address2) };
-    // SeqCst: the operation comes before the wakes read the table, as in the kernel. pairs: futex.word
-    let old = match op {
-        l::FUTEX_OP_SET => w.swap(operand, Ordering::SeqCst), // SeqCst: as above. pairs: futex.word
-        l::FUTEX_OP_ADD => w.fetch_add(operand, Ordering::SeqCst), // SeqCst: as above. pairs: futex.word
-        l::FUTEX_OP_OR => w.fetch_or(operand, Ordering::SeqCst), // SeqCst: as above. pairs: futex.word
-        l::FUTEX_OP_ANDN => w.fetch_and(!operand, Ordering::SeqCst), // SeqCst: as above. pairs: futex.word
-        l::FUTEX_OP_XOR => w.fetch_xor(operand, Ordering::SeqCst), // SeqCst: as above. pairs: futex.word
-        _ => return fail(e::ENOSYS),
-    } as i32;
+    let old = loop {
+        let Some(old) = words::load(address2) else { return fail(e::EFAULT) };
+        let new = match op {
+            l::FUTEX_OP_SET => operand,
+            l::FUTEX_OP_ADD => old.wrapping_add(operand),
+            l::FUTEX_OP_OR => old | operand,
+            l::FUTEX_OP_ANDN => old & !operand,
+            l::FUTEX_OP_XOR => old ^ operand,
+            _ => return fail(e::ENOSYS),
+        };
+        // SAFETY: what the program wants. A full fence: it comes before the wakes read the table, as in the kernel. pairs: futex.word
+        match unsafe { words::exchange(address2, old, new) } {
+            Some(Ok(())) => break old as i32,
+            Some(Err(_)) => {}
+            None => return fail(e::EFAULT),
+        }
+    };
     let also = match compare {
         l::FUTEX_OP_CMP_EQ => old == reference,
         l::FUTEX_OP_CMP_NE => old != reference,
@@ -518,7 +538,7 @@ unsafe fn lock_pi(
     deadline: Deadline,
     only_try: bool,
 ) -> isize {
-    // SAFETY: the current thread inside the core; the address was probed.
+    // SAFETY: the current thread inside the core; the program's word.
     unsafe {
         let me = (*t).identity.tid.load(Ordering::Relaxed);
         let Some(frame) = frame else { return fail(e::ENOSYS) };
@@ -532,9 +552,11 @@ unsafe fn lock_pi(
             let mut waiter = ticket.map(|k| Waiter::new(Sleeper::Thread(t, k), scheduling::rank(t)));
             let mut result = None;
             let mut decide = || {
-                let w = word(address);
                 loop {
-                    let v = w.load(Ordering::Relaxed);
+                    let Some(v) = words::load(address) else {
+                        result = Some(fail(e::EFAULT));
+                        return false;
+                    };
                     let owner = v & l::FUTEX_TID_MASK;
                     let new = if owner == 0 {
                         v & l::FUTEX_OWNER_DIED | me
@@ -547,13 +569,18 @@ unsafe fn lock_pi(
                     } else {
                         v | l::FUTEX_WAITERS
                     };
-                    // SeqCst: taking the lock or announcing a waiter is ordered with the owner's unlock. pairs: futex.pi
-                    if w.compare_exchange(v, new, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
-                        if owner == 0 {
+                    // A full fence: taking the lock or announcing a waiter is ordered with the owner's unlock. pairs: futex.pi
+                    match words::exchange(address, v, new) {
+                        Some(Ok(())) if owner == 0 => {
                             result = Some(0);
                             return false;
                         }
-                        return true;
+                        Some(Ok(())) => return true,
+                        Some(Err(_)) => {}
+                        None => {
+                            result = Some(fail(e::EFAULT));
+                            return false;
+                        }
                     }
                 }
             };
@@ -588,13 +615,14 @@ fn decide_once<'a>(f: &'a mut dyn FnMut() -> bool) -> impl FnOnce() -> bool + 'a
 /// `FUTEX_UNLOCK_PI`, and the death of an owner (`died` = FUTEX_OWNER_DIED): hands the lock to the first waiter.
 ///
 /// # Safety
-/// The address is mapped.
+/// The program's word.
 pub unsafe fn unlock_pi(address: usize, me: u32, died: u32) -> isize {
-    // SAFETY: the caller's.
-    let w = unsafe { word(address) };
-    if w.load(Ordering::Relaxed) & l::FUTEX_TID_MASK != me {
-        return fail(e::EPERM);
+    match words::load(address) {
+        None => return fail(e::EFAULT),
+        Some(v) if v & l::FUTEX_TID_MASK != me => return fail(e::EPERM),
+        Some(_) => {}
     }
+    let mut there = true;
     RT.futexes.hand_over(address, |next: Option<(Sleeper, bool)>| {
         let value = match next {
             // SAFETY: control blocks are never unmapped.
@@ -603,22 +631,33 @@ pub unsafe fn unlock_pi(address: usize, me: u32, died: u32) -> isize {
             },
             _ => 0,
         };
-        // Release: the critical section happens before the next owner's. pairs: futex.pi
-        w.store(value | died, Ordering::Release);
+        // SAFETY: the caller's. A Release on this architecture: the critical section happens before the next owner's.
+        // pairs: futex.pi
+        there = unsafe { words::store(address, value | died) };
     });
-    0
+    if there { 0 } else { fail(e::EFAULT) }
 }
 
 /// Entries of `futex_waitv` for which no memory is mapped.
 const FEW: usize = 4;
 
-/// An entry of `futex_waitv`.
-#[repr(C)]
+/// An entry of `futex_waitv`, and room for its waiter.
 struct Entry {
     value: u64,
-    address: u64,
+    address: usize,
     flags: u32,
     reserved: u32,
+    waiter: MaybeUninit<Waiter<Sleeper>>,
+}
+
+impl Entry {
+    /// Reads a `struct futex_waitv`; `None` if it is not there.
+    fn load(from: usize) -> Option<Self> {
+        let word = |i: usize| words::load(from.wrapping_add(4 * i));
+        let long = |i: usize| Some(u64::from(word(i)?) | u64::from(word(i + 1)?) << 32);
+        let (value, address) = (long(0)?, long(2)? as usize);
+        Some(Self { value, address, flags: word(4)?, reserved: word(5)?, waiter: MaybeUninit::uninit() })
+    }
 }
 
 /// `futex_waitv(2)`: waits on several words at once; returns the index of one that was woken. On a kernel thread that is not
@@ -627,13 +666,12 @@ struct Entry {
 /// # Safety
 /// Inside the core (user threads); the arguments are the program's.
 pub unsafe fn waitv(frame: Option<&mut Frame>, args: [usize; 6]) -> isize {
-    const SIZE_U32: u32 = 2;
-    const PRIVATE: u32 = l::FUTEX_PRIVATE_FLAG;
+    const STRIDE: usize = 24;
     let [entries, count, flags, timeout, clock, _] = args;
     if count == 0 || count > 128 || flags != 0 || entries == 0 {
         return fail(e::EINVAL);
     }
-    let deadline = match read_timespec(timeout) {
+    let deadline = match read_time(frame.is_some(), timeout) {
         Err(errno) => return errno,
         Ok(None) => Deadline::NEVER,
         Ok(Some(at)) => match Clock::of(clock as u32) {
@@ -641,29 +679,8 @@ pub unsafe fn waitv(frame: Option<&mut Frame>, args: [usize; 6]) -> isize {
             _ => return fail(e::EINVAL),
         },
     };
-    // SAFETY: the program's array of `count` entries.
-    let list = unsafe { core::slice::from_raw_parts(entries as *const Entry, count) };
-    for x in list {
-        if x.flags & !PRIVATE != SIZE_U32 || x.reserved != 0 {
-            return fail(e::EINVAL);
-        }
-        if x.flags & PRIVATE == 0 && memory::is_shared(x.address as usize) {
-            let call = || {
-                // SAFETY: the program's own call.
-                unsafe { sys::syscall6(l::__NR_futex_waitv as usize, args) }
-            };
-            return match frame {
-                // SAFETY: a user thread, inside the core.
-                Some(_) => unsafe { heddle_core::sched::blocking(call) },
-                None => call(),
-            };
-        }
-        if let Some(r) = misplaced(x.address as usize) {
-            return r;
-        }
-    }
-    let size = count * size_of::<Waiter<Sleeper>>();
-    let mut few = [const { MaybeUninit::<Waiter<Sleeper>>::uninit() }; FEW];
+    let size = count * size_of::<Entry>();
+    let mut few = [const { MaybeUninit::<Entry>::uninit() }; FEW];
     let mapped = if count <= FEW {
         None
     } else {
@@ -672,12 +689,19 @@ pub unsafe fn waitv(frame: Option<&mut Frame>, args: [usize; 6]) -> isize {
             Err(_) => return fail(e::ENOMEM),
         }
     };
-    let waiters: *mut Waiter<Sleeper> = mapped.map_or(few.as_mut_ptr().cast(), |memory| memory.cast());
-    // SAFETY: the caller's; room for `count` waiters, all of which are left before it goes.
+    let list: *mut Entry = mapped.map_or(few.as_mut_ptr().cast(), |memory| memory.cast());
+    // Our own, since the program's may change or go while we wait.
+    let read = (0..count).try_for_each(|i| {
+        let entry = Entry::load(entries.wrapping_add(STRIDE * i)).ok_or(e::EFAULT)?;
+        // SAFETY: room for `count` entries.
+        unsafe { list.add(i).write(entry) };
+        Ok(())
+    });
+    // SAFETY: the caller's; `count` entries were written if all were read; all waiters are left before they go.
     unsafe {
-        let result = match frame {
-            Some(frame) => waitv_user(frame, list, waiters, deadline),
-            None => waitv_outside(list, waiters, deadline),
+        let result = match read {
+            Err(errno) => fail(errno),
+            Ok(()) => wait_on_all(frame, core::slice::from_raw_parts_mut(list, count), deadline, args),
         };
         if let Some(memory) = mapped {
             heddle_core::mem::unmap(memory, size);
@@ -686,45 +710,71 @@ pub unsafe fn waitv(frame: Option<&mut Frame>, args: [usize; 6]) -> isize {
     }
 }
 
-/// Links a waiter for each entry, up to the first whose word has another value. How many were linked.
-///
-/// # Safety
-/// There is room for a waiter for each; [`unlink`] is called before it goes.
-unsafe fn link(list: &[Entry], waiters: *mut Waiter<Sleeper>, who: Sleeper, rank: u32) -> usize {
-    for (i, x) in list.iter().enumerate() {
-        let address = x.address as usize;
-        // SAFETY: the caller's; the address was probed.
-        unsafe {
-            let waiter = waiters.add(i);
-            waiter.write(Waiter::new(who, rank));
-            // SeqCst: as in `wait`. pairs: futex.word
-            if !RT.futexes.wait(waiter, address, ALL_BITS, || word(address).load(Ordering::SeqCst) == x.value as u32) {
-                return i;
-            }
+unsafe fn wait_on_all(frame: Option<&mut Frame>, list: &mut [Entry], deadline: Deadline, args: [usize; 6]) -> isize {
+    const SIZE_U32: u32 = 2;
+    const PRIVATE: u32 = l::FUTEX_PRIVATE_FLAG;
+    if list.iter().any(|x| x.flags & !PRIVATE != SIZE_U32 || x.reserved != 0) {
+        return fail(e::EINVAL);
+    }
+    if list.iter().any(|x| x.flags & PRIVATE == 0 && memory::is_shared(x.address)) {
+        let call = || {
+            // SAFETY: the program's own call.
+            unsafe { sys::syscall6(l::__NR_futex_waitv as usize, args) }
+        };
+        return match frame {
+            // SAFETY: a user thread, inside the core.
+            Some(_) => unsafe { heddle_core::sched::blocking(call) },
+            None => call(),
+        };
+    }
+    if list.iter().any(|x| !x.address.is_multiple_of(4)) {
+        return fail(e::EINVAL);
+    }
+    // SAFETY: the caller's.
+    unsafe {
+        match frame {
+            Some(frame) => waitv_user(frame, list, deadline),
+            None => waitv_outside(list, deadline),
         }
     }
-    list.len()
+}
+
+/// Links a waiter for each entry, up to the first whose word has another value. `Err`: how many were linked, and what is to be
+/// answered.
+///
+/// # Safety
+/// [`unlink`] is called before the entries go.
+unsafe fn link(list: &mut [Entry], who: Sleeper, rank: u32) -> Result<(), (usize, isize)> {
+    for (i, x) in list.iter_mut().enumerate() {
+        let mut there = true;
+        let same = || is(x.address, x.value as u32, &mut there);
+        // SAFETY: the caller's.
+        if !unsafe { RT.futexes.wait(x.waiter.write(Waiter::new(who, rank)), x.address, ALL_BITS, same) } {
+            return Err((i, changed(there)));
+        }
+    }
+    Ok(())
 }
 
 /// Takes the first `linked` waiters back. The first that was woken.
 ///
 /// # Safety
 /// They were linked by [`link`].
-unsafe fn unlink(waiters: *mut Waiter<Sleeper>, linked: usize) -> Option<usize> {
+unsafe fn unlink(list: &mut [Entry], linked: usize) -> Option<usize> {
     let mut woken = None;
-    for i in 0..linked {
+    for (i, x) in list[..linked].iter_mut().enumerate() {
         // SAFETY: the caller's.
-        if !unsafe { RT.futexes.leave(waiters.add(i)) } && woken.is_none() {
+        if !unsafe { RT.futexes.leave(x.waiter.as_mut_ptr()) } && woken.is_none() {
             woken = Some(i);
         }
     }
     woken
 }
 
-unsafe fn waitv_user(frame: &mut Frame, list: &[Entry], waiters: *mut Waiter<Sleeper>, deadline: Deadline) -> isize {
+unsafe fn waitv_user(frame: &mut Frame, list: &mut [Entry], deadline: Deadline) -> isize {
     let t = current();
     // SAFETY: the current thread.
-    unsafe { sched::waits_on(t, list[0].address as usize) };
+    unsafe { sched::waits_on(t, list[0].address) };
     loop {
         // SAFETY: the current thread inside the core; all waiters are left before the next turn.
         unsafe {
@@ -734,19 +784,17 @@ unsafe fn waitv_user(frame: &mut Frame, list: &[Entry], waiters: *mut Waiter<Sle
                     Next::Interrupted => return fail(e::EINTR),
                 }
             };
-            let linked = link(list, waiters, Sleeper::Thread(t, ticket), scheduling::rank(t));
-            let reason = if linked != list.len() {
+            let (linked, reason) = match link(list, Sleeper::Thread(t, ticket), scheduling::rank(t)) {
+                Ok(()) => (list.len(), Ok(park_until(t, ticket, deadline, State::Futex))),
                 // A wake of an earlier word may have come already; then that is the result.
-                if (*t).park.close(ticket) { None } else { Some(heddle_core::sched::park()) }
-            } else {
-                Some(park_until(t, ticket, deadline, State::Futex))
+                Err((n, errno)) => (n, if (*t).park.close(ticket) { Err(errno) } else { Ok(sched::park()) }),
             };
-            let woken = unlink(waiters, linked);
+            let woken = unlink(list, linked);
             match reason {
-                None => return fail(e::EAGAIN),
-                Some(Reason::Woken) => return woken.unwrap_or(0) as isize,
-                Some(Reason::Timeout) => return fail(e::ETIMEDOUT),
-                Some(Reason::Signal) => match interrupted(frame, deadline.at == NEVER) {
+                Err(errno) => return errno,
+                Ok(Reason::Woken) => return woken.unwrap_or(0) as isize,
+                Ok(Reason::Timeout) => return fail(e::ETIMEDOUT),
+                Ok(Reason::Signal) => match interrupted(frame, deadline.at == NEVER) {
                     Next::Restart => {}
                     Next::Interrupted => return fail(e::EINTR),
                 },
@@ -756,18 +804,17 @@ unsafe fn waitv_user(frame: &mut Frame, list: &[Entry], waiters: *mut Waiter<Sle
 }
 
 /// The wait of a kernel thread that is not ours: see `wait_outside`.
-unsafe fn waitv_outside(list: &[Entry], waiters: *mut Waiter<Sleeper>, deadline: Deadline) -> isize {
-    let mine = Outside::new(list[0].address as usize);
+unsafe fn waitv_outside(list: &mut [Entry], deadline: Deadline) -> isize {
+    let mine = Outside::new(list[0].address);
     let sleeper = Sleeper::Kernel(&mine.word);
     // SAFETY: all waiters are left before this frame ends.
     unsafe {
-        let linked = link(list, waiters, sleeper, 0);
-        let result = if linked != list.len() && sleeper.claim() {
-            Some(fail(e::EAGAIN))
-        } else {
-            sleep_outside(&mine.word, sleeper, deadline)
+        let (linked, result) = match link(list, sleeper, 0) {
+            Err((n, errno)) if sleeper.claim() => (n, Some(errno)),
+            Err((n, _)) => (n, sleep_outside(&mine.word, sleeper, deadline)),
+            Ok(()) => (list.len(), sleep_outside(&mine.word, sleeper, deadline)),
         };
-        let woken = unlink(waiters, linked);
+        let woken = unlink(list, linked);
         result.unwrap_or_else(|| woken.unwrap_or(0) as isize)
     }
 }

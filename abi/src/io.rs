@@ -2,6 +2,7 @@
 
 use crate::entry::Frame;
 use crate::fd::{self, Kind, is_nonblocking, set_kind, socket_timeout};
+use crate::poll::HIDDEN_PAUSE;
 use crate::signal;
 use crate::wait::{NEVER, Next, abandon, after, begin, e, ended_early, fail, interrupted, park};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -133,30 +134,36 @@ unsafe fn keep_trying(
                 }
             };
             let mut node = Node::new(t, ticket, how.interest);
-            match RT.descriptors.wait(&RT.reactor, using, &mut node, Some(*seen)) {
-                Wait::Again => abandon(t, ticket),
-                Wait::Cannot(errno) => {
+            let linked = match RT.descriptors.wait(&RT.reactor, using, &mut node, Some(*seen)) {
+                Wait::Again => {
                     abandon(t, ticket);
-                    if errno != e::EPERM as i32 {
-                        break -(errno as isize);
-                    }
+                    None
+                }
+                Wait::Cannot(errno) if errno == e::EPERM as i32 => {
+                    abandon(t, ticket);
                     set_kind(using, Kind::Plain);
                     break AGAIN;
                 }
-                Wait::Linked => {
-                    let reason = park(t, ticket, deadline, State::Io);
+                // The kernel has no memory or watches left for it: it is asked again and again.
+                Wait::Cannot(_) => Some(false),
+                Wait::Linked => Some(true),
+            };
+            if let Some(watched) = linked {
+                let until = if watched { deadline } else { deadline.min(after(HIDDEN_PAUSE)) };
+                let reason = park(t, ticket, until, State::Io);
+                if watched {
                     if reason != Reason::Woken {
                         RT.descriptors.leave(&mut node);
                     }
                     using = node.fd.load(Ordering::Relaxed);
-                    match reason {
-                        Reason::Woken => {}
-                        Reason::Timeout => break attempt(frame, using, how, true, op),
-                        Reason::Signal => match interrupted(frame, !timed) {
-                            Next::Restart => {}
-                            Next::Interrupted => break fail(e::EINTR),
-                        },
-                    }
+                }
+                match reason {
+                    Reason::Timeout if until == deadline => break attempt(frame, using, how, true, op),
+                    Reason::Timeout | Reason::Woken => {}
+                    Reason::Signal => match interrupted(frame, !timed) {
+                        Next::Restart => {}
+                        Next::Interrupted => break fail(e::EINTR),
+                    },
                 }
             }
         }

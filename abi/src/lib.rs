@@ -36,3 +36,4 @@ pub mod time;
 pub mod timer;
 pub mod vdso;
 pub mod wait;
+pub mod words;

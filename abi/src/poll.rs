@@ -5,6 +5,7 @@ use crate::entry::Frame;
 use crate::signal;
 use crate::time::Timespec;
 use crate::wait::{NEVER, Next, abandon, after, begin, e, fail, interrupted, park};
+use crate::words;
 use heddle_core::clock;
 use heddle_core::mem;
 use heddle_core::park::Reason;
@@ -14,7 +15,7 @@ use heddle_core::sys::linux as l;
 use heddle_core::thread::State;
 
 /// Nanoseconds between two questions about descriptors that the reactor cannot watch.
-const HIDDEN_PAUSE: u64 = 10_000_000;
+pub const HIDDEN_PAUSE: u64 = 10_000_000;
 /// How many nodes fit on the stack.
 const FEW: usize = 8;
 
@@ -136,11 +137,11 @@ fn interest_of(events: i16) -> u32 {
 
 /// `poll` and `ppoll`. `deadline`: nanoseconds, 0 = do not wait.
 unsafe fn poll_until(frame: &mut Frame, fds: usize, count: usize, deadline: u64) -> isize {
-    let list = fds as *const l::pollfd;
     let interest = |i: usize| {
-        // SAFETY: the program's array; the kernel has read it already.
-        let p = unsafe { *list.add(i) };
-        (p.fd >= 0).then_some((p.fd, interest_of(p.events)))
+        // `struct pollfd`. The kernel has read the array, and when it does so next it tells if that is gone.
+        let at = fds.wrapping_add(8 * i);
+        let (fd, events) = (words::load(at)? as i32, words::load(at.wrapping_add(4))? as i16);
+        (fd >= 0).then_some((fd, interest_of(events)))
     };
     // SAFETY: the program's call without its timeout.
     unsafe { until_some(frame, count, &interest, deadline, &mut || heddle_core::sys!(l::__NR_poll, fds, count, 0)) }
@@ -172,7 +173,7 @@ fn deadline_of(time: Option<Timespec>) -> Result<u64, isize> {
     }
 }
 
-/// Writes back what is left of the time, as the kernel does.
+/// Writes back what is left of the time. As in the kernel it is no error if that cannot be written: what the call found is told.
 unsafe fn write_rest(address: usize, deadline: u64, micro: bool) {
     if address == 0 {
         return;
@@ -182,8 +183,8 @@ unsafe fn write_rest(address: usize, deadline: u64, micro: bool) {
     if micro {
         ts.nanos /= 1000;
     }
-    // SAFETY: the program's pointer, read before.
-    unsafe { (address as *mut Timespec).write_unaligned(ts) };
+    // SAFETY: the program's.
+    let _ = unsafe { words::store_all(address, &[ts.seconds as u64, ts.nanos as u64]) };
 }
 
 /// `ppoll`.
@@ -251,7 +252,9 @@ unsafe fn select_until(frame: &mut Frame, args: [usize; 6], deadline: u64) -> is
                 let set = if r == 0 { [0; WORDS] } else { result[k] };
                 // The kernel writes whole words of its `long`s.
                 // SAFETY: the program's set.
-                unsafe { core::ptr::copy_nonoverlapping(set.as_ptr(), s as *mut u64, words) };
+                if !unsafe { words::store_all(s, &set[..words]) } {
+                    return fail(e::EFAULT); // the caller sets its mask back
+                }
             }
         }
     }

@@ -7,6 +7,7 @@
 
 use crate::futex;
 use crate::signal;
+use crate::words;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use heddle_core::sched::{RT, Worker, worker};
 use heddle_core::sys::linux as l;
@@ -26,8 +27,7 @@ struct Head {
 
 /// A word of the program's memory.
 fn load(address: usize) -> Option<usize> {
-    // SAFETY: `load` survives any address; the list is changed only by its thread.
-    unsafe { Some(signal::load(address)? as usize | (signal::load(address + 4)? as usize) << 32) }
+    Some(words::load(address)? as usize | (words::load(address + 4)? as usize) << 32)
 }
 
 fn read(t: *const Thread) -> Option<(usize, Head)> {
@@ -72,14 +72,12 @@ unsafe fn walk(t: *const Thread, all_end: bool) {
 
 /// `all_end`: no lock of ours may be taken, and only other processes are left to be woken.
 unsafe fn dead_owner(address: usize, inherits: bool, tid: u32, pending: bool, all_end: bool) {
-    // SAFETY: a mutex of the thread; `load` survives a bad address.
+    // SAFETY: a mutex of the thread.
     unsafe {
-        if !address.is_multiple_of(4) || signal::load(address).is_none() {
+        if !address.is_multiple_of(4) {
             return;
         }
-        let word = &*(address as *const AtomicU32);
-        loop {
-            let v = word.load(Ordering::Relaxed);
+        while let Some(v) = words::load(address) {
             if pending && v == 0 && !inherits {
                 wake(address, all_end);
                 return;
@@ -92,12 +90,16 @@ unsafe fn dead_owner(address: usize, inherits: bool, tid: u32, pending: bool, al
                 return;
             }
             let new = v & l::FUTEX_WAITERS | l::FUTEX_OWNER_DIED;
-            // SeqCst: the owner's death is visible before the wake reads the table. pairs: futex.word
-            if word.compare_exchange(v, new, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
-                if v & l::FUTEX_WAITERS != 0 {
-                    wake(address, all_end);
+            // A full fence: the owner's death is visible before the wake reads the table. pairs: futex.word
+            match words::exchange(address, v, new) {
+                Some(Ok(())) => {
+                    if v & l::FUTEX_WAITERS != 0 {
+                        wake(address, all_end);
+                    }
+                    return;
                 }
-                return;
+                Some(Err(_)) => {}
+                None => return,
             }
         }
     }

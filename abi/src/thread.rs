@@ -7,6 +7,7 @@ use crate::robust;
 use crate::signal;
 use crate::sites;
 use crate::wait::{e, fail};
+use crate::words;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use heddle_core::arch::fresh_context;
 use heddle_core::sched::{self, RT, current, worker};
@@ -95,6 +96,14 @@ impl CloneArgs {
 /// The current thread, inside the core; `frame` is its system call.
 pub unsafe fn create(frame: &Frame, args: &CloneArgs) -> isize {
     let parent = current();
+    let top = (args.stack + args.stack_size) as usize;
+    let own = (top - crate::entry::RED_ZONE - size_of::<Frame>()) as *mut Frame;
+    // SAFETY: the stack is the new thread's, given by the program. If it is not there the call ends here.
+    unsafe {
+        own.write_unaligned(*frame);
+        (*own).rax = 0;
+        (*own).continuation += sites::DONE as u64;
+    }
     let Some(t) = RT.threads.allocate() else { return fail(e::EAGAIN) };
     // SAFETY: a fresh block, not yet known to anybody.
     unsafe {
@@ -119,17 +128,13 @@ pub unsafe fn create(frame: &Frame, args: &CloneArgs) -> isize {
             id.clear_tid = args.child_tid as usize;
         }
         (*t).thread_pointer = args.tls as usize;
-        let top = (args.stack + args.stack_size) as usize;
-        let own = (top - crate::entry::RED_ZONE - size_of::<Frame>()) as *mut Frame;
-        own.write_unaligned(*frame);
-        (*own).rax = 0;
-        (*own).continuation += sites::DONE as u64;
         fresh_context(&mut (*t).context, own.cast(), start, own.cast());
         if args.flags & l::CLONE_PARENT_SETTID as u64 != 0 {
-            (args.parent_tid as *mut u32).write(tid);
+            // As in the kernel it is no error if it cannot be written, here and below.
+            let _ = words::store(args.parent_tid as usize, tid);
         }
         if args.flags & l::CLONE_CHILD_SETTID as u64 != 0 {
-            (args.child_tid as *mut u32).write(tid);
+            let _ = words::store(args.child_tid as usize, tid);
         }
         if signal::deliverable(t) {
             (*t).attention.store(true, Ordering::Relaxed);

@@ -65,6 +65,7 @@ static ssize_t patient_read(int fd, void *buffer, size_t size) {
 static void *reader(void *unused) {
     char byte = 0;
     ssize_t n = patient_read(wires[0], &byte, 1);
+    if (n < 0 && (errno == ENOMEM || errno == ENOSPC)) wrong("how a read of a pipe failed");
     if (n < 0) refused("read of a pipe", errno);
     if (n != 1 || byte != 'p') wrong("what came through the pipe");
     struct pollfd ready = {.fd = pair[0], .events = POLLIN};

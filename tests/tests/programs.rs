@@ -121,6 +121,7 @@ programs! {
         tracer { workers: &[2, 1] },
         transfers { workers: &[2, 1] },
         flags { workers: &[2, 1] },
+        unmapped { workers: &[2, 1, 4] },
         vector_regs { workers: &[2, 1, 4] },
         vfork_killed { workers: &[2, 1] },
         vfork_waits { workers: &[2, 1, 4] },

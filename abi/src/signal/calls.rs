@@ -372,19 +372,18 @@ pub unsafe fn sigtimedwait(t: *mut Thread, args: [usize; 6]) -> isize {
         id.sig_waited.store(wanted, Ordering::Relaxed);
         // SeqCst: as in `set_mask`. pairs: signal.mask
         heddle_core::prim::fence(Ordering::SeqCst);
+        let mut taken = None;
         let result = loop {
             masks::await_exec(wanted);
             if let Some(found) = pending::take_for(t, wanted) {
-                if info != 0 {
-                    *(info as *mut SigInfo) = found;
-                }
+                taken = Some(found);
                 break (found[0] & 0xffff_ffff) as isize;
             }
             let kept = masks::kept() & wanted;
             if kept != 0 {
                 let no_time = [0u64; 2];
                 let r = sys!(l::__NR_rt_sigtimedwait, &raw const kept, info, no_time.as_ptr(), 8);
-                if r > 0 {
+                if r > 0 || r == fail(e::EFAULT) {
                     break r;
                 }
             }
@@ -410,6 +409,12 @@ pub unsafe fn sigtimedwait(t: *mut Thread, args: [usize; 6]) -> isize {
         id.sig_waited.store(0, Ordering::Relaxed);
         if pending::deliverable(t) {
             (*t).attention.store(true, Ordering::Relaxed);
+        }
+        // Last: if it cannot be written the call ends here.
+        if info != 0
+            && let Some(found) = taken
+        {
+            (info as *mut SigInfo).write_unaligned(found);
         }
         result
     }

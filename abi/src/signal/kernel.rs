@@ -16,6 +16,7 @@ use super::remote;
 use super::{KICK, bit};
 use crate::report;
 use crate::wait::{e, fail};
+use crate::words;
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use heddle_core::clock;
@@ -61,27 +62,6 @@ pub fn our_action(flags: u64) -> Action {
 #[unsafe(naked)]
 pub unsafe extern "C" fn restore() {
     naked_asm!(".byte 0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05")
-}
-
-/// Loads a word of the program's memory; `None` if the address is not mapped.
-///
-/// # Safety
-/// None beyond alignment; faults in `probe` are caught by the handler once the runtime has started.
-pub unsafe fn load(address: usize) -> Option<u32> {
-    // SAFETY: the handler continues at probe_failed.
-    let r = unsafe { probe(address) };
-    if r == u64::MAX { None } else { Some(r as u32) }
-}
-
-#[unsafe(naked)]
-unsafe extern "C" fn probe(address: usize) -> u64 {
-    // The load is the first instruction: the handler knows it by the function's address.
-    naked_asm!("mov eax, [rdi]", "ret")
-}
-
-#[unsafe(naked)]
-unsafe extern "C" fn probe_failed() {
-    naked_asm!("mov rax, -1", "ret")
 }
 
 /// The result of [`interruptible`] where the call has not been made. No system call returns it.
@@ -223,6 +203,12 @@ unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UC
     let w = worker();
     // SAFETY: the kernel's frame; our own record.
     unsafe {
+        if is_fault(signal, &*info)
+            && let Some(next) = words::after_fault((*context).regs.rip)
+        {
+            (*context).regs.rip = next;
+            return;
+        }
         let request = signal == KICK && remote::is_request(&*info);
         let kick = signal == KICK && !request;
         if w.is_null() {
@@ -510,10 +496,6 @@ unsafe fn take_all(wanted: u64) {
 unsafe fn fault(w: *mut Worker, signal: u32, info: &SigInfo, context: &mut UContext, in_core: bool) {
     // SAFETY: our own record and the kernel's frame.
     unsafe {
-        if context.regs.rip == probe as *const () as u64 {
-            context.regs.rip = probe_failed as *const () as u64;
-            return;
-        }
         let t = (*w).current;
         if in_core && !t.is_null() && (*t).recover != 0 && matches!(signal, l::SIGSEGV | l::SIGBUS) {
             // The core touched the program's memory for a system call, holding no lock: the call fails with EFAULT.

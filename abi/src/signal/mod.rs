@@ -19,7 +19,6 @@ pub mod pending;
 pub mod remote;
 
 pub use deliver::{deliver, leave_core};
-pub use kernel::load;
 pub use pending::deliverable;
 
 /// Bit of a signal in a mask.

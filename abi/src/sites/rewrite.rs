@@ -9,6 +9,7 @@ use super::registry::{Registry, hold};
 use super::stub::{self, Chunk};
 use super::{Entries, Error};
 use crate::memory;
+use crate::words;
 use alloc::vec::Vec;
 use core::ops::Range;
 use heddle_core::sys;
@@ -48,6 +49,11 @@ fn fill(text: &Range<usize>) {
     unsafe { sys!(linux::__NR_madvise, start, text.end - start, linux::MADV_POPULATE_READ) };
 }
 
+/// Whether all pages can be read: a mapping may reach beyond the end of its file, which may have become shorter.
+fn is_there(range: &Range<usize>) -> bool {
+    (range.start & !4095..range.end).step_by(4096).all(|page| words::load(page).is_some())
+}
+
 /// The sites of a mapping of an object: for each executable part, its text and what was found in it.
 struct Survey {
     parts: Vec<(Range<usize>, u64, Found)>,
@@ -57,12 +63,15 @@ impl Survey {
     /// # Safety
     /// `mapping` maps `image`'s file from `offset` on, readable, and does not change meanwhile.
     unsafe fn new(image: &Image, mapping: &Range<usize>, offset: u64) -> Survey {
-        let parts = image.executable(offset, mapping.len()).map(|(at, vaddr, len)| {
+        let parts = image.executable(offset, mapping.len()).filter_map(|(at, vaddr, len)| {
             let text = mapping.start + at..mapping.start + at + len;
             fill(&text);
+            if !is_there(&text) {
+                return None;
+            }
             // SAFETY: the caller vouches for the mapping; the part is within it.
             let bytes = unsafe { core::slice::from_raw_parts(text.start as *const u8, text.len()) };
-            (text, vaddr, find::find(image, bytes, vaddr))
+            Some((text, vaddr, find::find(image, bytes, vaddr)))
         });
         Survey { parts: parts.collect() }
     }
@@ -454,6 +463,10 @@ pub unsafe fn rewrite_mapping(start: usize, len: usize, fd: i32, file_offset: u6
     let Ok(maps) = Maps::read() else { return };
     for m in maps.list.iter().filter(|m| overlap(&m.range, &range)) {
         if m.prot & (READ | EXEC) != READ | EXEC || m.inode == 0 || !m.private || registry.overlaps(&m.range) {
+            continue;
+        }
+        let mut parts = maps.list.iter().filter(|o| o.inode == m.inode && o.prot & READ != 0);
+        if !parts.all(|o| is_there(&o.range)) {
             continue;
         }
         // SAFETY: the caller vouches for the mapping; the rest of the object is what the loader mapped beside it.
