@@ -39,6 +39,7 @@ fn changed(there: bool) -> isize {
 }
 
 /// Whether the word is `value`, for [`RT`]'s table, under its lock; whether it is there at all.
+#[inline(always)]
 fn is(address: usize, value: u32, there: &mut bool) -> bool {
     // In the order of the instructions: a load comes after the locked instruction that took the lock. pairs: futex.word
     let found = words::load(address);
@@ -47,6 +48,7 @@ fn is(address: usize, value: u32, there: &mut bool) -> bool {
 }
 
 /// The program's `struct timespec`, where a fault does not end the call (`inside` is false) too.
+#[inline(always)]
 fn read_time(inside: bool, address: usize) -> Result<Option<u64>, isize> {
     if !inside && address != 0 && (words::load(address).is_none() || words::load(address.wrapping_add(12)).is_none()) {
         return Err(fail(e::EFAULT));

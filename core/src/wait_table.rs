@@ -206,6 +206,7 @@ impl<W: Wakeable> WaitTable<W> {
     ///
     /// # Safety
     /// `waiter` is not linked, stays where it is, and [`leave`](Self::leave) is called before it goes away.
+    #[inline(always)]
     pub unsafe fn wait(&self, waiter: *mut Waiter<W>, key: usize, bits: u32, still: impl FnOnce() -> bool) -> bool {
         let bucket = self.bucket(key);
         let mut list = bucket.lock();
