@@ -39,7 +39,8 @@ make_scratch
 chmod 755 "$scratch"
 ulimit -n "$(ulimit -Hn)" 2>/dev/null || true
 export LC_ALL=C PATH=$PATH:/usr/sbin:/sbin
-port=$((20000 + $$ % 20000))
+# Below those that the kernel gives to clients.
+port=$((20000 + $$ % 12000))
 
 # --- helpers ------------------------------------------------------------------------------------
 
