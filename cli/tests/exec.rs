@@ -8,6 +8,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use common::{HEDDLE, Place, run, stderr, stdout, text};
@@ -172,7 +173,9 @@ fn user_mode_sets_the_library_and_its_settings() {
     let place = Place::new();
     let show = "echo \"[$LD_PRELOAD][$HEDDLE_WORKERS][$HEDDLE_SLICE_MS]\"";
     let once = run(&mut place.heddle(&["run", "--workers", "2", "--slice", "7", "--", "sh", "-c", show]));
-    let library = fs::read_dir(place.cache()).unwrap().next().unwrap().unwrap().path();
+    // Beside it lies what has been found in other files.
+    let is_library = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "so");
+    let library = fs::read_dir(place.cache()).unwrap().map(|entry| entry.unwrap().path()).find(is_library).unwrap();
     assert_eq!(stdout(&once), format!("[{}][2][7]\n", text(&library)), "{}", stderr(&once));
     // Twice in a row: one library, and the outer settings hold.
     let inner = ["run", "--workers", "2", "--slice", "7", "--", HEDDLE, "run", "--", "sh", "-c", show];

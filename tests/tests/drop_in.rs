@@ -265,6 +265,48 @@ fn statistics_are_printed() {
     }
 }
 
+/// What was found in a file is written down beside the library, and used as long as it is whole.
+#[test]
+fn sites_are_remembered() {
+    let Some(job) = helper("kernel_threads", &["10"]) else { return };
+    for mode in under_heddle() {
+        let scratch = Scratch::new("sites");
+        let folder = scratch.path().join("heddle");
+        let job = job.clone().heddle_option("--stats").env("HEDDLE_CACHE_DIR", &folder);
+        let sites = || {
+            let outcome = job.run(mode);
+            outcome.assert_ended();
+            assert!(outcome.status.success(), "{}", outcome.report());
+            let text = outcome.err();
+            let lines: Vec<_> = text.lines().filter(|line| line.contains(".so")).map(str::to_owned).collect();
+            assert!(lines.iter().any(|line| line.contains("libc.so")), "{}", outcome.report());
+            lines
+        };
+        let records = || {
+            let files = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+            files.filter(|path| path.extension().is_some_and(|e| e == "sites")).collect::<Vec<_>>()
+        };
+        let first = sites();
+        let [file] = &records()[..] else { panic!("{:?}", records()) };
+        let bytes = fs::read(file).unwrap();
+        assert!(bytes.len() > 1000, "{} bytes", bytes.len());
+        assert_eq!(sites(), first);
+        assert_eq!(fs::read(file).unwrap(), bytes, "what is known is not added again");
+        for damage in [vec![0xff; 50_000], bytes[..bytes.len() / 2].to_vec(), Vec::new()] {
+            fs::write(file, damage).unwrap();
+            assert_eq!(sites(), first);
+            assert_eq!(sites(), first);
+        }
+        assert_eq!(fs::read(file).unwrap(), bytes);
+        fs::remove_file(file).unwrap();
+        let mut limited = vec!["sh".into(), "-c".into(), "ulimit -f 0 && exec \"$@\"".into(), "sh".into()];
+        limited.extend([heddle_bin().into_os_string(), "run".into(), "--".into(), "true".into()]);
+        let outcome = Job::new(limited).env("HEDDLE_CACHE_DIR", &folder).run(Mode::Plain);
+        outcome.assert_clean();
+        assert!(records().is_empty(), "no file may be longer than 0");
+    }
+}
+
 /// True if the library is in the program, and in its child.
 fn library_in(mode: Mode, option: Option<&str>) -> (bool, bool) {
     let mut job = sh("grep -c heddle /proc/$$/maps; grep -c heddle /proc/self/maps; :");

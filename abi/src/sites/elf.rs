@@ -1,6 +1,7 @@
 //! What the finder needs of an ELF object: bytes by virtual address, and the bounds of functions.
 
 use super::file::{Fd, File};
+use super::known::BEGINNING;
 use super::maps::{Mapping, Maps};
 use alloc::vec::Vec;
 use core::cell::OnceCell;
@@ -35,6 +36,7 @@ pub struct Image<'a> {
     view: View<'a>,
     segments: Vec<Segment>,
     index: Option<FrameIndex<'a>>,
+    beginning: &'a [u8],
 }
 
 /// `.eh_frame_hdr`'s sorted table: pairs of signed 32-bit offsets (function, frame description), relative to `base`.
@@ -94,13 +96,20 @@ impl<'a> Image<'a> {
         let readable = maps.list.iter().filter(|o| o.prot & 1 != 0 && o.range.start >= head.range.start);
         let readable = readable.take_while(|o| (o.range.start as u64) < span).map(|o| o.range.clone()).collect();
         let view = View::Loaded { bias, readable, path: maps.path(m).to_vec(), inode: m.inode, file: OnceCell::new() };
-        Some(Image { view, segments, index: None }.indexed())
+        let beginning = &bytes[..bytes.len().min(BEGINNING)];
+        Some(Image { view, segments, index: None, beginning }.indexed())
     }
 
     /// The object in `file`, a whole ELF file.
     pub fn file(file: &'a [u8]) -> Option<Image<'a>> {
         let segments = segments(file)?;
-        Some(Image { view: View::File(file), segments, index: None }.indexed())
+        let beginning = &file[..file.len().min(BEGINNING)];
+        Some(Image { view: View::File(file), segments, index: None, beginning }.indexed())
+    }
+
+    /// Its first bytes, [`BEGINNING`] of them if it has so many.
+    pub fn beginning(&self) -> &'a [u8] {
+        self.beginning
     }
 
     fn indexed(mut self) -> Self {

@@ -25,6 +25,7 @@ mod decode;
 mod elf;
 mod file;
 mod find;
+mod known;
 mod maps;
 mod registry;
 mod rewrite;

@@ -33,6 +33,8 @@ struct Report {
 pub(super) struct Registry {
     pub entries: Option<Entries>,
     pub skip: Range<usize>,
+    /// The path of our own library.
+    pub library: Vec<u8>,
     objects: Vec<Object>,
     reports: Vec<Report>,
 }
@@ -94,8 +96,13 @@ struct Shared(UnsafeCell<Registry>);
 // SAFETY: the registry is reached through `Hold` only, which exists once at a time.
 unsafe impl Sync for Shared {}
 
-static REGISTRY: Shared =
-    Shared(UnsafeCell::new(Registry { entries: None, skip: 0..0, objects: Vec::new(), reports: Vec::new() }));
+static REGISTRY: Shared = Shared(UnsafeCell::new(Registry {
+    entries: None,
+    skip: 0..0,
+    library: Vec::new(),
+    objects: Vec::new(),
+    reports: Vec::new(),
+}));
 static LOCK: SpinLock<()> = SpinLock::new(());
 
 /// Exclusive use of the site tables, until dropped.

@@ -4,6 +4,7 @@ use super::decode::{self, Reader};
 use super::elf::Image;
 use super::file::{Fd, File};
 use super::find::{self, Found, JUMP, MOVED_MAX, Site};
+use super::known::{Identity, Known};
 use super::maps::{Mapping, Maps};
 use super::registry::{Registry, hold};
 use super::stub::{self, Chunk};
@@ -63,15 +64,39 @@ impl Survey {
     /// # Safety
     /// `mapping` maps `image`'s file from `offset` on, readable, and does not change meanwhile.
     unsafe fn new(image: &Image, mapping: &Range<usize>, offset: u64) -> Survey {
+        // SAFETY: the caller's.
+        unsafe { Survey::with(image, mapping, offset, &mut Known::default(), None) }
+    }
+
+    /// As `new`, but a text that is known is not searched. `file`: the state that the mapped file is in.
+    ///
+    /// # Safety
+    /// As for `new`.
+    unsafe fn with(
+        image: &Image,
+        mapping: &Range<usize>,
+        offset: u64,
+        known: &mut Known,
+        file: Option<Identity>,
+    ) -> Survey {
         let parts = image.executable(offset, mapping.len()).filter_map(|(at, vaddr, len)| {
             let text = mapping.start + at..mapping.start + at + len;
+            // SAFETY: the caller vouches for the mapping; the part is within it. Whether the file is that long is asked before it
+            // is read, or was when this state of it was searched.
+            let bytes = unsafe { core::slice::from_raw_parts(text.start as *const u8, text.len()) };
+            let from = offset + at as u64;
+            if let Some(found) = file.and_then(|file| known.find(&file, from, bytes)) {
+                return Some((text, vaddr, found));
+            }
             fill(&text);
             if !is_there(&text) {
                 return None;
             }
-            // SAFETY: the caller vouches for the mapping; the part is within it.
-            let bytes = unsafe { core::slice::from_raw_parts(text.start as *const u8, text.len()) };
-            Some((text, vaddr, find::find(image, bytes, vaddr)))
+            let found = find::find(image, bytes, vaddr);
+            if let Some(file) = file {
+                known.learn(&file, from, bytes, &found);
+            }
+            Some((text, vaddr, found))
         });
         Survey { parts: parts.collect() }
     }
@@ -323,6 +348,10 @@ pub unsafe fn rewrite_all(entries: Entries, skip: Range<usize>) -> Result<(), Er
     // SAFETY: the first to make stubs.
     unsafe { stub::use_first_area() }?;
     let maps = Maps::read().map_err(Error::ReadMaps)?;
+    if let Some(own) = maps.list.iter().find(|m| overlap(&m.range, &skip)) {
+        registry.library = maps.path(own).to_vec();
+    }
+    let mut known = Known::read(&registry.library);
     let wanted = |m: &&Mapping| m.prot & EXEC != 0 && m.inode != 0 && m.private && !overlap(&m.range, &skip);
     let mut plans: Vec<(Plan, &Mapping)> = Vec::new();
     let mut result = Ok(());
@@ -336,7 +365,8 @@ pub unsafe fn rewrite_all(entries: Entries, skip: Range<usize>) -> Result<(), Er
                 result = Err(Error::Go(name));
                 break;
             }
-            let survey = Survey::new(&image, &m.range, m.offset);
+            let file = known.identity(m.range.len(), || Identity::at(maps.path(m), m.inode, image.beginning()));
+            let survey = Survey::with(&image, &m.range, m.offset, &mut known, file);
             // A reservation changes the mappings.
             let mut now = || Maps::read();
             plan(file_name(maps.path(m)), m.range.clone(), m.prot, &survey, &entries, &mut now)
@@ -366,6 +396,7 @@ pub unsafe fn rewrite_all(entries: Entries, skip: Range<usize>) -> Result<(), Er
         }
     }
     result?;
+    known.save();
     // Those that were shared before their `mmap` could be seen.
     for m in maps.list.iter().filter(|m| !m.private && !is_kernels(maps.path(m))) {
         memory::note_mapped(m.range.start, m.range.end);
@@ -453,11 +484,14 @@ pub unsafe fn rewrite_mapping(start: usize, len: usize, fd: i32, file_offset: u6
         if image.is_go() {
             warn_of_go(name);
         }
+        let mut known = Known::read(&registry.library);
+        let state = known.identity(range.len(), || Identity::behind(fd, image.beginning()));
         // SAFETY: the caller vouches for the mapping.
         unsafe {
-            let survey = Survey::new(&image, &range, file_offset);
+            let survey = Survey::with(&image, &range, file_offset, &mut known, state);
             rewrite_one(registry, &entries, name, range, prot, &survey, file_offset, || Fd::duplicate(fd));
         }
+        known.save();
         return;
     }
     let Ok(maps) = Maps::read() else { return };
