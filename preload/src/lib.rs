@@ -40,10 +40,41 @@ fn own() -> core::ops::Range<usize> {
     &raw const IMAGE_START as usize..&raw const IMAGE_END as usize
 }
 
+/// Bytes of the constructor's stack.
+const STACK: usize = 256 << 10;
+
 unsafe extern "C" fn constructor(_argc: c_int, _argv: *mut *mut c_char, environment: *mut *mut c_char) {
     if interface::is_loaded_later() {
         return;
     }
+    // On a stack of its own: programs that read what they have not written find on theirs what they find without us. Where there is
+    // no memory, on the program's.
+    let Ok(stack) = heddle_core::mem::map(STACK) else {
+        // SAFETY: the caller's.
+        return unsafe { begin(environment) };
+    };
+    // SAFETY: a stack that nobody else has, aligned as for a call; the old one is there again afterwards.
+    unsafe {
+        core::arch::asm!(
+            "mov r12, rsp",
+            "mov rsp, {top}",
+            "call {begin}",
+            "mov rsp, r12",
+            top = in(reg) stack.add(STACK),
+            begin = sym begin,
+            in("rdi") environment,
+            out("r12") _,
+            clobber_abi("C"),
+        );
+        heddle_core::mem::unmap(stack, STACK);
+    }
+}
+
+/// The constructor's work.
+///
+/// # Safety
+/// As for that.
+unsafe extern "C" fn begin(environment: *mut *mut c_char) {
     let mut settings = Settings::default();
     let mut auxiliary = Auxiliary::default();
     let mut children = true;

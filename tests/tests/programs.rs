@@ -122,6 +122,7 @@ programs! {
         transfers { workers: &[2, 1] },
         flags { workers: &[2, 1] },
         unmapped { workers: &[2, 1, 4] },
+        untouched_stack,
         vector_regs { workers: &[2, 1, 4] },
         vfork_killed { workers: &[2, 1] },
         vfork_waits { workers: &[2, 1, 4] },
