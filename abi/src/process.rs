@@ -90,6 +90,23 @@ fn end_fork_of(process: i32) {
     }
 }
 
+/// Which thread made which process: the ids of both, the process's in the upper half, at the place that its id gives. The kernel asks
+/// that thread first whether it takes the news of its child. A later child may take the place; then main is asked.
+static MADE: [AtomicU64; 4096] = [const { AtomicU64::new(0) }; 4096];
+
+/// The id of the thread that made a process, or 0.
+pub fn maker_of(process: u32) -> u32 {
+    let made = MADE[process as usize % MADE.len()].load(Ordering::Relaxed);
+    if (made >> 32) as u32 == process { made as u32 } else { 0 }
+}
+
+/// The current thread has made a process.
+fn note_made(process: u32) {
+    // SAFETY: the current thread.
+    let tid = unsafe { (*current()).identity.tid.load(Ordering::Relaxed) };
+    MADE[process as usize % MADE.len()].store(u64::from(process) << 32 | u64::from(tid), Ordering::Relaxed);
+}
+
 /// In place of a worker: who ends another's fork.
 const CLEANER: *mut Worker = core::ptr::without_provenance_mut(2);
 
@@ -177,6 +194,8 @@ pub unsafe extern "C" fn after_raw(frame: &mut Frame) {
                 sys!(l::__NR_futex, (*w).child_thread.as_ptr(), op, 1, 0, 0, 0);
             }
             (*w).child_thread.store(0, Ordering::Relaxed);
+        } else if result > 0 {
+            note_made(result as u32);
         }
         // Relaxed: our own worker's mark, if it is ours. Its other ends are in `before_raw`. pairs: process.forker
         let forked = FORKER.load(Ordering::Relaxed) == w;

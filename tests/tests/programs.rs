@@ -103,6 +103,8 @@ programs! {
         signals_queue { workers: &[2, 1, 4] },
         signals_queued_before_wakes { workers: &[2, 1, 4] },
         signals_stop { workers: &[2, 1, 4] },
+        signals_trapped { workers: &[2, 1, 4] },
+        signals_whom { workers: &[2, 1, 4] },
         sleep { workers: &[2, 1] },
         sleepers { heavy: true },
         small_stacks { heavy: true },

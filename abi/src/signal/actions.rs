@@ -147,9 +147,14 @@ pub fn keeping_changed(signals: u64) {
 
 /// Whether a signal that the kernel gave to us tells of a child of a process that ignores such news: it would have sent none.
 pub fn is_about_child(signal: u32, code: i32) -> bool {
+    signal == l::SIGCHLD && tells_of_child(code) && get(signal).handler == IGNORE
+}
+
+/// Whether the kernel sent a SIGCHLD with this `si_code`, about the child that it names.
+pub fn tells_of_child(code: i32) -> bool {
     const CLD_EXITED: i32 = 1;
     const CLD_CONTINUED: i32 = 6;
-    signal == l::SIGCHLD && (CLD_EXITED..=CLD_CONTINUED).contains(&code) && get(signal).handler == IGNORE
+    (CLD_EXITED..=CLD_CONTINUED).contains(&code)
 }
 
 /// What a worker has to block while it makes a call on a terminal for a thread with this mask: to the kernel, which looks at

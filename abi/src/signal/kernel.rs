@@ -506,6 +506,22 @@ unsafe fn fault(w: *mut Worker, signal: u32, info: &SigInfo, context: &mut UCont
             return;
         }
         let action = actions::get(signal);
+        if in_core && signal == l::SIGSYS && action.handler > IGNORE {
+            // A filter of the program's traps a call that the core makes. Its own: the program has not made it, and what cannot be
+            // done without fails. The program's: its handler comes when the core is left, finds the number in rax, as the kernel
+            // leaves it, and puts the result there.
+            let number = info[3] as u32;
+            let frame = if t.is_null() { 0 } else { (*t).recover } as *const crate::entry::Frame;
+            if !frame.is_null() && (*frame).rax == u64::from(number) {
+                let _ = pending::send_to_thread((*t).identity.tid.load(Ordering::Relaxed), info);
+            } else {
+                // As files answer that cannot be asked without waiting: they are polled then.
+                let refusal =
+                    if matches!(number, l::__NR_preadv2 | l::__NR_pwritev2) { e::EOPNOTSUPP } else { e::ENOSYS };
+                context.regs.rax = fail(refusal) as u64;
+            }
+            return;
+        }
         let blocked = !t.is_null() && (*t).identity.sig_mask.load(Ordering::Relaxed) & bit(signal) != 0;
         if t.is_null() || in_core || blocked || action.handler <= IGNORE {
             report::fault(t, signal, info, context, in_core);

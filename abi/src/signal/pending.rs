@@ -380,31 +380,52 @@ pub unsafe fn send_to_thread(tid: u32, info: &SigInfo) -> Result<(), Refused> {
     }
 }
 
-/// A thread that takes `signal`: the current one, else one that has not been told of another signal yet, else any.
-unsafe fn taker(signal: u32) -> *mut Thread {
-    let me = current();
+/// The thread that the kernel asks first whether it takes a signal for the process. Programs count on it, as their main thread
+/// sleeps or waits for descriptors until a signal ends that, while others compute.
+fn first_asked(info: &SigInfo) -> *mut Thread {
+    const SI_KERNEL: i32 = 0x80;
+    match (number(info), code(info)) {
+        // Time that is used up: who uses it. Timers: who runs just then.
+        (l::SIGPROF | l::SIGVTALRM | l::SIGXCPU, SI_KERNEL) | (_, SI_TIMER) if !current().is_null() => current(),
+        (l::SIGCHLD, code) if actions::tells_of_child(code) => {
+            RT.threads.find(crate::process::maker_of(info[2] as u32)).unwrap_or_else(main)
+        }
+        _ => main(),
+    }
+}
+
+/// A thread that takes `signal`: `first`, else one that has not been told of another signal yet, else any.
+unsafe fn taker(signal: u32, first: *mut Thread) -> *mut Thread {
     // SAFETY: live control blocks.
     unsafe {
-        if !me.is_null() && takes(me, signal) {
-            return me;
+        // One that runs looks soon, whatever else it has been told.
+        let busy =
+            |t: *mut Thread| (*t).attention.load(Ordering::Relaxed) && (*t).context.on_cpu.load(Ordering::Relaxed) == 0;
+        // Whatever it has been told: who was told of a signal that another took waits with the flag set.
+        if !first.is_null() && takes(first, signal) {
+            return first;
         }
         let mut target: *mut Thread = core::ptr::null_mut();
         RT.threads.for_each(&mut |t| {
             if !takes(t, signal) {
                 return true;
             }
-            let busy = (*t).attention.load(Ordering::Relaxed);
-            if target.is_null() || !busy {
+            if target.is_null() || !busy(t) {
                 target = t;
             }
-            busy
+            busy(t)
         });
         target
     }
 }
 
-/// Sends a signal to the process: to the current thread if it takes it, else to any other that does, else it stays
-/// pending.
+/// The main thread, if it lives.
+fn main() -> *mut Thread {
+    RT.threads.find(super::kernel::process() as u32).unwrap_or(core::ptr::null_mut())
+}
+
+/// Sends a signal to the process: to the thread that the kernel asks first if it takes it, else to any other that does, else it
+/// stays pending.
 ///
 /// # Safety
 /// Inside the core, or on a kernel thread that is not ours.
@@ -420,7 +441,7 @@ unsafe fn send_if(info: &SigInfo, still: impl Fn() -> bool) -> Result<bool, Refu
     // SAFETY: live control blocks.
     unsafe {
         if actions::is_ignored(signal) {
-            let target = taker(signal);
+            let target = taker(signal, first_asked(info));
             if !target.is_null() && (*target).identity.sig_waited.load(Ordering::Relaxed) & bit(signal) == 0 {
                 return Ok(true);
             }
@@ -432,20 +453,20 @@ unsafe fn send_if(info: &SigInfo, still: impl Fn() -> bool) -> Result<bool, Refu
             }
             add(&PROCESS_SET, &mut q, info)?;
         }
-        tell(signal);
+        tell(signal, first_asked(info));
         Ok(true)
     }
 }
 
 /// A signal of the process has become pending: a thread that takes it is told.
-unsafe fn tell(signal: u32) {
+unsafe fn tell(signal: u32, first: *mut Thread) {
     // SAFETY: live control blocks.
     unsafe {
         loop {
             // SeqCst: it is pending before we look who takes it, and before it counts as given; a thread changes what it
             // takes, then looks at what is pending and given. pairs: signal.mask
             fence(Ordering::SeqCst);
-            let target = taker(signal);
+            let target = taker(signal, first);
             if target.is_null() {
                 return;
             }
@@ -473,7 +494,7 @@ pub unsafe fn pass_on(t: *mut Thread) {
             let signal = left.trailing_zeros() + 1;
             left &= left - 1;
             if PROCESS_SET.load(Ordering::Relaxed) & bit(signal) != 0 {
-                let target = taker(signal);
+                let target = taker(signal, main());
                 if !target.is_null() {
                     if target != t {
                         alert(target);
@@ -484,7 +505,7 @@ pub unsafe fn pass_on(t: *mut Thread) {
             GIVEN.fetch_and(!bit(signal), Ordering::Relaxed);
             // SeqCst: one that is sent meanwhile is pending first. pairs: signal.mask
             fence(Ordering::SeqCst);
-            if PROCESS_SET.load(Ordering::Relaxed) & bit(signal) != 0 && !taker(signal).is_null() {
+            if PROCESS_SET.load(Ordering::Relaxed) & bit(signal) != 0 && !taker(signal, main()).is_null() {
                 GIVEN.fetch_or(bit(signal), Ordering::Relaxed);
             }
         }

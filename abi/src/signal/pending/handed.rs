@@ -255,7 +255,7 @@ pub unsafe fn take_back(t: *mut Thread, mask: u64) {
         }
         drop(order);
         while sent != 0 {
-            tell(sent.trailing_zeros() + 1);
+            tell(sent.trailing_zeros() + 1, super::main());
             sent &= sent - 1;
         }
     }
