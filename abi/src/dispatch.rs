@@ -212,8 +212,13 @@ unsafe fn outside(frame: &mut Frame) -> usize {
             }
             l::__NR_shmat => attach(args),
             l::__NR_fcntl | l::__NR_setsockopt | l::__NR_ioctl => {
+                if !changes_waiting(frame.rax as u32, args) {
+                    return RAW_PLAIN;
+                }
+                let r = sys::syscall6(frame.rax as usize, args);
+                // After the call: what our threads remember meanwhile may be what was.
                 fd::waiting_changed();
-                return RAW_PLAIN;
+                r
             }
             l::__NR_execve | l::__NR_execveat if RT.is_started() => {
                 signal::actions::ignore_really(true);
@@ -506,25 +511,19 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
             l::__NR_fcntl if matches!(a1 as u32, l::F_SETLKW | l::F_OFD_SETLKW) => {
                 kernel_locks::call(frame, number, args(), true)
             }
-            l::__NR_fcntl => {
+            l::__NR_fcntl | l::__NR_setsockopt => {
                 let r = sys::syscall6(number as usize, args());
-                if a1 as u32 == l::F_SETFL {
+                if changes_waiting(number, args()) {
                     fd::waiting_changed();
-                }
-                r
-            }
-            l::__NR_setsockopt => {
-                let r = sys::syscall6(number as usize, args());
-                if a1 as u32 == linux_raw_sys::net::SOL_SOCKET && matches!(a2, 20 | 21 | 66 | 67) {
-                    fd::waiting_changed(); // SO_RCVTIMEO, SO_SNDTIMEO, old and new
                 }
                 r
             }
             l::__NR_ioctl => {
-                if a1 as u32 == linux_raw_sys::ioctl::FIONBIO {
+                let r = on_terminal(frame, number as usize, args());
+                if changes_waiting(number, args()) {
                     fd::waiting_changed();
                 }
-                on_terminal(frame, number as usize, args())
+                r
             }
             l::__NR_arch_prctl if a0 == l::ARCH_SET_FS as usize => {
                 (*t).thread_pointer = a1;
@@ -563,6 +562,16 @@ unsafe fn taking_turns(result: isize) -> isize {
     // SAFETY: the current thread, inside the core, between two calls.
     unsafe { sched::take_turns() };
     result
+}
+
+/// Whether the call changes whether, or how long, calls on a descriptor wait.
+fn changes_waiting(number: u32, args: [usize; 6]) -> bool {
+    match (number, args[1] as u32) {
+        (l::__NR_fcntl, l::F_SETFL) | (l::__NR_ioctl, linux_raw_sys::ioctl::FIONBIO) => true,
+        // SO_RCVTIMEO, SO_SNDTIMEO, old and new
+        (l::__NR_setsockopt, linux_raw_sys::net::SOL_SOCKET) => matches!(args[2], 20 | 21 | 66 | 67),
+        _ => false,
+    }
 }
 
 /// Calls that never wait for anything but the CPU and locks in the kernel.

@@ -140,7 +140,7 @@ fn known_to_block(fd: i32) -> bool {
 }
 
 /// Remembers that the socket blocks without a timeout in either direction.
-pub fn remember_blocking(fd: i32, epoch: u32) {
+fn remember_blocking(fd: i32, epoch: u32) {
     if let Some(d) = RT.descriptors.get(fd)
         && d.kind.load(Ordering::Relaxed) == Kind::Socket as u8
     {
@@ -149,7 +149,7 @@ pub fn remember_blocking(fd: i32, epoch: u32) {
 }
 
 /// The present epoch, to be taken before a descriptor is asked.
-pub fn epoch() -> u32 {
+fn epoch() -> u32 {
     EPOCH.load(Ordering::Relaxed)
 }
 
@@ -178,20 +178,27 @@ pub fn events(fd: i32, interest: u32) -> u32 {
 
 /// Whether the program made the descriptor non-blocking.
 pub fn is_nonblocking(fd: i32) -> bool {
+    blocking_since(fd).is_none()
+}
+
+/// If the descriptor is a blocking one: the epoch for which that holds.
+pub fn blocking_since(fd: i32) -> Option<u32> {
+    // Before it is asked: a change that the answer does not tell of makes the epoch an old one.
+    let now = epoch();
     if known_to_block(fd) {
-        return false;
+        return Some(now);
     }
     // SAFETY: touches no memory.
     let flags = unsafe { heddle_core::sys!(l::__NR_fcntl, fd, l::F_GETFL) };
-    flags < 0 || flags as u32 & l::O_NONBLOCK != 0
+    (flags >= 0 && flags as u32 & l::O_NONBLOCK == 0).then_some(now)
 }
 
-/// The socket's timeout (`option` = SO_RCVTIMEO or SO_SNDTIMEO) in nanoseconds, if it has one.
-pub fn socket_timeout(fd: i32, option: u32) -> Option<u64> {
+/// The socket's timeout (`option` = SO_RCVTIMEO or SO_SNDTIMEO) in nanoseconds, if it has one. `since`: what
+/// [`blocking_since`] said, if the caller has asked.
+pub fn socket_timeout(fd: i32, option: u32, since: Option<u32>) -> Option<u64> {
     if known_to_block(fd) {
         return None;
     }
-    let now = epoch();
     let ask = |option: u32| {
         let mut value = [0i64; 2];
         let mut size = 16u32;
@@ -203,8 +210,8 @@ pub fn socket_timeout(fd: i32, option: u32) -> Option<u64> {
         (r == 0 && ns != 0).then_some(ns)
     };
     let (receive, send) = (ask(net::SO_RCVTIMEO_OLD), ask(net::SO_SNDTIMEO_OLD));
-    if receive.is_none() && send.is_none() {
-        remember_blocking(fd, now); // the caller has found it to be blocking
+    if let (None, None, Some(epoch)) = (receive, send, since) {
+        remember_blocking(fd, epoch);
     }
     if option == net::SO_RCVTIMEO_OLD { receive } else { send }
 }

@@ -1,7 +1,7 @@
 //! Reading, writing, sending, receiving, accepting, connecting: tried without blocking, then parked.
 
 use crate::entry::Frame;
-use crate::fd::{self, Kind, is_nonblocking, set_kind, socket_timeout};
+use crate::fd::{self, Kind, blocking_since, is_nonblocking, set_kind, socket_timeout};
 use crate::poll::HIDDEN_PAUSE;
 use crate::signal;
 use crate::wait::{NEVER, Next, abandon, after, begin, e, ended_early, fail, interrupted, park};
@@ -59,7 +59,11 @@ unsafe fn until_ready_since(
     // SAFETY: the caller's.
     unsafe {
         let r = attempt(frame, fd, how, false, op);
-        if r == AGAIN && !is_nonblocking(fd) { keep_trying(frame, fd, how, None, op, seen) } else { r }
+        if r != AGAIN {
+            return r;
+        }
+        let since = blocking_since(fd);
+        if since.is_some() { keep_trying(frame, fd, how, since, None, op, seen) } else { r }
     }
 }
 
@@ -94,7 +98,7 @@ unsafe fn attempt_again(
         waited |= r == fail(e::EINTR);
         // SAFETY: the caller's.
         unsafe {
-            let timed = how.timeout != 0 && socket_timeout(fd, how.timeout).is_some();
+            let timed = how.timeout != 0 && socket_timeout(fd, how.timeout, None).is_some();
             if ended_early(frame, !timed) == Next::Interrupted && waited {
                 return fail(e::EINTR);
             }
@@ -104,11 +108,12 @@ unsafe fn attempt_again(
     r
 }
 
-/// The waiting half of [`until_ready`].
+/// The waiting half of [`until_ready`]. `since`: what [`blocking_since`] said, if it was asked.
 unsafe fn keep_trying(
     frame: &mut Frame,
     fd: i32,
     how: &How,
+    since: Option<u32>,
     deadline: Option<u64>,
     op: &mut dyn FnMut(i32) -> isize,
     seen: &mut u32,
@@ -116,14 +121,15 @@ unsafe fn keep_trying(
     let t = current();
     let mut using = fd;
     let mut timed = false;
-    let deadline =
-        deadline.unwrap_or_else(|| match if how.timeout == 0 { None } else { socket_timeout(fd, how.timeout) } {
+    let deadline = deadline.unwrap_or_else(|| {
+        match if how.timeout == 0 { None } else { socket_timeout(fd, how.timeout, since) } {
             Some(ns) => {
                 timed = true;
                 after(ns)
             }
             None => NEVER,
-        });
+        }
+    });
     let result = loop {
         // SAFETY: the current thread, inside the core; the node is left before its frame ends.
         unsafe {
@@ -410,7 +416,7 @@ unsafe fn receive_some(frame: &mut Frame, fd: i32, buffer: usize, len: usize) ->
         let r = match fd::drained_at(fd) {
             Some(count) => {
                 seen = count;
-                keep_trying(frame, fd, &RECEIVE, Some(NEVER), &mut op, &mut seen)
+                keep_trying(frame, fd, &RECEIVE, None, Some(NEVER), &mut op, &mut seen)
             }
             None => until_ready_since(frame, fd, &RECEIVE, &mut op, &mut seen),
         };

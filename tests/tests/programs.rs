@@ -68,6 +68,7 @@ programs! {
         names { workers: &[2, 1] },
         odd_stack_pointer { workers: &[1, 2] },
         nice_alone { workers: &[2, 1] },
+        nonblocking_signals { workers: &[2, 1, 4] },
         once { workers: &[2, 1] },
         other_waits { workers: &[2, 1] },
         passed_on { workers: &[2, 1] },
