@@ -86,17 +86,16 @@ unsafe extern "C" fn call_through_site() {
     )
 }
 
-/// Lets other threads run first. Costs little if there are none. False: not one of our threads.
+/// Lets other threads run first: the kernel's, if the caller is not one of ours. Costs little if there are none of ours.
 ///
 /// # Safety
 /// A thread's own call.
-pub unsafe fn yield_now() -> bool {
+pub unsafe fn yield_now() {
     // SAFETY: the caller's.
     unsafe {
-        let Some(t) = enter() else { return false };
+        let Some(t) = enter() else { return heddle_core::lock::yield_cpu() };
         sched::give_turn();
         leave(t);
-        true
     }
 }
 

@@ -18,12 +18,12 @@
 //! Slots outlive their threads and handles; the library sees to that.
 
 use crate::direct::{enter, enter_own, leave};
-use crate::memory;
 use crate::signal::pending;
 use crate::wait;
 use core::arch::{asm, naked_asm};
 use core::ffi::c_void;
 use core::sync::atomic::{Ordering, compiler_fence};
+use heddle_core::arch;
 use heddle_core::park::{Reason, Ticket};
 use heddle_core::sched::{self, RT};
 use heddle_core::thread::{State, Thread};
@@ -89,6 +89,8 @@ pub unsafe fn start(write: Copy, context: *mut c_void) -> *mut Slot {
         let resting = if plain { sched::take_resting() } else { None };
         let slot = resting.map_or(core::ptr::null_mut(), |t| {
             let slot = (*t).slot as *mut Slot;
+            // As a new thread has it from its maker.
+            arch::set_arithmetic(&raw mut (*t).context, arch::arithmetic());
             write(slot, context);
             launch_from(parent, t);
             slot
@@ -361,11 +363,6 @@ unsafe fn pass_on(t: *mut Thread) {
             pending::pass_on(t);
         }
     }
-}
-
-/// Changes whenever a thread's thread-locals may have become more: an object was loaded.
-pub fn generation() -> u32 {
-    memory::loaded()
 }
 
 /// The calling thread's function has returned, and the thread is about to end: tells who waits. Returns whether the handle

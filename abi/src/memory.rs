@@ -141,8 +141,8 @@ pub unsafe fn mmap(args: [usize; 6]) -> isize {
 static LOADED: AtomicU32 = AtomicU32::new(0);
 
 /// Changes whenever an object is loaded.
-pub fn loaded() -> u32 {
-    LOADED.load(Ordering::Relaxed)
+pub const fn loaded() -> &'static AtomicU32 {
+    &LOADED
 }
 
 /// `munmap`.

@@ -45,6 +45,7 @@ unsafe impl Sync for Argument {}
 ///
 /// # Safety
 /// `f` may be called so here.
+#[inline]
 pub unsafe fn with_result(f: extern "C" fn(*mut c_void) -> *mut c_void, argument: Argument) -> Argument {
     // SAFETY: the caller's; a function of one argument does not look at the other registers.
     Argument(unsafe { heddle_call_root(f as *const c_void, argument.0 as usize, 0, 0) })

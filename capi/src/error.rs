@@ -30,6 +30,7 @@ thread_local! {
 }
 
 /// Runs the body of a function; its outcome as the function's answer. A panic ends here.
+#[inline]
 pub(crate) fn answer(name: &str, body: impl FnOnce() -> Outcome) -> c_int {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => 0,
@@ -78,6 +79,7 @@ pub(crate) unsafe fn reference<'a, T>(pointer: *const T) -> Result<&'a T, Refusa
 ///
 /// # Safety
 /// Otherwise it points to memory for a `T`.
+#[inline]
 pub(crate) unsafe fn store<T>(pointer: *mut T, value: T) -> Outcome {
     if pointer.is_null() || !pointer.is_aligned() {
         return Err(libc::EINVAL.into());
@@ -92,6 +94,7 @@ pub(crate) unsafe fn store<T>(pointer: *mut T, value: T) -> Outcome {
 ///
 /// # Safety
 /// Null, or the structure is as long as it says; `T` is plain integers and pointers and begins with the size.
+#[inline]
 pub(crate) unsafe fn sized<T: Copy>(pointer: *const T, least: usize, defaults: T) -> Result<T, Refusal> {
     if pointer.is_null() {
         return Ok(defaults);

@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_void};
 
 use runtime::cancel::Limit;
-use runtime::fiber::named::{self, Name, Refused};
+use runtime::fiber::named::{self, Caller, Name, Refused};
 use runtime::fiber::{Builder, JoinHandle};
 
 use crate::call::{self, Argument};
@@ -147,18 +147,23 @@ unsafe fn join(name: Name, result: *mut *mut c_void, limit: Option<Limit<'_>>) -
     if !result.is_aligned() {
         return Err(libc::EINVAL.into());
     }
-    if name != Name::NONE && name == named::this() {
+    let caller = Caller::now();
+    if caller.is(name) {
         return Err(libc::EDEADLK.into());
     }
     // SAFETY: the caller's; it is `heddle_fiber_create` that makes fibers with names.
     let handle: JoinHandle<Argument> = unsafe { named::take(name)? };
-    if let Some(limit) = limit
-        && let Err(why) = handle.wait_until(limit)
-    {
-        named::put_back(handle);
-        return Err(why.into());
-    }
-    let Ok(returned) = handle.join() else { panic!("a fiber of the program panicked outside its function") };
+    let returned = match limit {
+        None => named::join(handle, caller),
+        Some(limit) => {
+            if let Err(why) = handle.wait_until(limit) {
+                named::put_back(handle);
+                return Err(why.into());
+            }
+            handle.join()
+        }
+    };
+    let Ok(returned) = returned else { panic!("a fiber of the program panicked outside its function") };
     if !result.is_null() {
         // SAFETY: the caller's.
         unsafe { store(result, returned.0)? };

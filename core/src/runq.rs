@@ -103,7 +103,7 @@ impl<T> RunQueue<T> {
     }
 
     /// Takes the oldest. Anyone, or the owner if it is unshared.
-    #[inline]
+    #[inline(always)]
     pub fn pop(&self) -> Option<*mut T> {
         if self.unshared {
             let head = self.head.load(Ordering::Relaxed);

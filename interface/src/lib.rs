@@ -122,7 +122,7 @@ pub type Copy = unsafe extern "C" fn(*mut Slot, *mut c_void);
 #[repr(C)]
 #[allow(missing_docs)]
 pub struct ThreadCalls {
-    pub yield_now: unsafe extern "C" fn() -> bool,
+    pub yield_now: unsafe extern "C" fn(),
     pub wait: unsafe extern "C" fn(*const AtomicU32, u32, u64) -> u32,
     pub wake: extern "C" fn(usize, u32),
     pub make_apart: unsafe extern "C" fn(bool),
@@ -137,7 +137,8 @@ pub struct ThreadCalls {
     pub rest: unsafe extern "C" fn() -> bool,
     pub end: unsafe extern "C" fn(*mut Slot) -> bool,
     pub give_back: unsafe extern "C" fn(*mut Slot) -> bool,
-    pub generation: extern "C" fn() -> u32,
+    /// Changes whenever a thread's thread-locals may have become more: an object was loaded.
+    pub generation: &'static AtomicU32,
 }
 
 /// A thread, at some moment.

@@ -89,7 +89,7 @@ mod c {
     }
 
     pass_on! {
-        yield_now = direct::yield_now, () -> bool;
+        yield_now = direct::yield_now, ();
         wait = direct::wait, (word: *const AtomicU32, value: u32, deadline: u64) -> u32;
         make_apart = heddle_abi::thread::make_apart, (apart: bool);
         give_away = heddle_abi::thread::give_away, ();
@@ -105,10 +105,6 @@ mod c {
 
     pub extern "C" fn wake(word: usize, count: u32) {
         direct::wake(word, count);
-    }
-
-    pub extern "C" fn generation() -> u32 {
-        kept::generation()
     }
 }
 
@@ -139,7 +135,7 @@ pub extern "C" fn heddle_image_calls() -> &'static Calls {
             rest: c::rest,
             end: c::end,
             give_back: c::give_back,
-            generation: c::generation,
+            generation: heddle_abi::memory::loaded(),
         },
     };
     &CALLS

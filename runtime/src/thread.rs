@@ -468,13 +468,23 @@ fn own_record() -> Option<&'static kept::Record> {
 
 /// Lets other threads that are ready run first. A [fiber](crate::fiber) lets other fibers of its carrier, if there are any.
 pub fn yield_now() {
-    if crate::fiber::give_turn() {
-        return;
+    if crate::fiber::are_in_use() { yield_fiber() } else { yield_thread() }
+}
+
+/// Where there are fibers. Neither of the two is inlined, so that who calls the other saves no registers for it.
+#[inline(never)]
+fn yield_fiber() {
+    if !crate::fiber::give_turn() {
+        yield_thread();
     }
-    // SAFETY: a thread's own call.
-    let done = calls().is_some_and(|calls| unsafe { (calls.yield_now)() });
-    if !done {
-        thread::yield_now();
+}
+
+#[inline(never)]
+fn yield_thread() {
+    match calls() {
+        // SAFETY: a thread's own call.
+        Some(calls) => unsafe { (calls.yield_now)() },
+        None => thread::yield_now(),
     }
 }
 

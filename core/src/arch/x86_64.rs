@@ -66,11 +66,12 @@ pub unsafe fn switch(from: *mut Context, to: *mut Context) {
             "stmxcsr [rsp]",
             "fnstcw [rsp + 4]",
             "fnstsw ax",
-            "mov [rsp + 6], ax",
             "mov r8d, [rsp]",
             "movzx r9d, word ptr [rsp + 4]",
             "shl eax, 16",
             "or r9d, eax",
+            // In one, as it is read: what two stores wrote could not be read for a while.
+            "mov [rsp + 4], r9d",
             "mov [rdi], rsp",
             "mov rsp, [rsi]",
             // From here the old stack may be picked up by another worker.
@@ -166,6 +167,29 @@ pub unsafe fn fresh_context(
     // SAFETY: the caller gave us this memory.
     unsafe { (sp as *mut [usize; 4]).write(words) };
     context.sp = sp;
+}
+
+/// The caller's ways of floating-point arithmetic (MXCSR and the x87 control word), as a suspended context keeps them; without x87
+/// exceptions.
+#[inline(always)]
+pub fn arithmetic() -> u64 {
+    let (mut mxcsr, mut fcw) = (0u32, 0u16);
+    // SAFETY: stores the control words to two locals.
+    unsafe {
+        asm!("stmxcsr [{}]", "fnstcw [{}]", in(reg) &raw mut mxcsr, in(reg) &raw mut fcw,
+            options(nostack, preserves_flags));
+    }
+    u64::from(mxcsr) | u64::from(fcw) << 32
+}
+
+/// Gives [`arithmetic`] to a context.
+///
+/// # Safety
+/// It was suspended by [`switch`], its `on_cpu` was seen to be 0, and it is the caller's to continue.
+#[inline(always)]
+pub unsafe fn set_arithmetic(context: *mut Context, words: u64) {
+    // SAFETY: the caller's; the words are what its stack pointer points to.
+    unsafe { ((*context).sp as *mut u64).write(words) };
 }
 
 /// The libc thread pointer (FS base).

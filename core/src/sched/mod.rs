@@ -77,6 +77,8 @@ pub struct Processor {
     pub lately: Lately,
     /// What `lately` said at the last look at the deadlines.
     pub last_look: AtomicU64,
+    /// The same at the last look at the reactor in passing.
+    last_events: AtomicU64,
     /// Of the thread that runs.
     turn: Turn,
     /// Whether its threads do nothing but yield.
@@ -359,6 +361,7 @@ impl Runtime {
                     armed: AtomicBool::new(false),
                     lately: Lately::default(),
                     last_look: AtomicU64::new(0),
+                    last_events: AtomicU64::new(0),
                     turn: Turn::default(),
                     spin: Spin::default(),
                     computing: Computing::default(),
@@ -632,7 +635,7 @@ pub unsafe fn launch(p: Option<&Processor>, thread: *mut Thread) {
     }
 }
 
-/// A thread that rests, for [`launch`].
+/// A thread that rests, for [`launch`]; its context is suspended, and the caller's.
 ///
 /// # Safety
 /// Inside the core.
@@ -640,7 +643,10 @@ pub unsafe fn launch(p: Option<&Processor>, thread: *mut Thread) {
 pub unsafe fn take_resting() -> Option<*mut Thread> {
     let p = worker::this_processor()?;
     let t = p.resting.head.load(Ordering::Relaxed);
-    if t.is_null() {
+    // It was given back by who joined it, perhaps before it had left its stack: then it is somebody else's later.
+    // Acquire: as in `try_take_context`. pairs: on_cpu
+    // SAFETY: a control block.
+    if t.is_null() || unsafe { (*t).context.on_cpu.load(Ordering::Acquire) != 0 } {
         return None;
     }
     p.resting.len.store(p.resting.len.load(Ordering::Relaxed) - 1, Ordering::Relaxed);

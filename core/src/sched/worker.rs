@@ -279,16 +279,20 @@ unsafe fn look_at_reactor() {
     }
 }
 
-/// Ticks between two looks at the deadlines, about 14 us.
+/// Ticks between two looks at the deadlines, or at the reactor where switches are quick, about 14 us.
 const LOOK: u64 = 40_000;
+
+/// Whether it is time to look at the deadlines.
+#[inline(always)]
+fn deadlines_are_due(p: &Processor) -> bool {
+    p.timers.next() != crate::clock::NEVER && p.lately.ticks().wrapping_sub(p.last_look.load(Ordering::Relaxed)) > LOOK
+}
 
 /// Makes those runnable whose deadline has passed, if it is time to look.
 #[inline]
 unsafe fn look_at_deadlines(p: &Processor) {
     p.lately.switching();
-    if p.timers.next() != crate::clock::NEVER
-        && p.lately.ticks().wrapping_sub(p.last_look.load(Ordering::Relaxed)) > LOOK
-    {
+    if deadlines_are_due(p) {
         p.last_look.store(p.lately.ticks(), Ordering::Relaxed);
         // SAFETY: inside the core.
         unsafe { RT.expire(p, crate::clock::now()) };
@@ -317,7 +321,10 @@ unsafe fn look_around(p: &Processor) -> Option<*mut Thread> {
         // A deep queue is left to shrink first: events wait in the order they came, where every worker finds them, and a
         // ring that ran over would put new threads before old ones. Not for ever: some threads never stop yielding.
         let deep = p.queue.len() > DEEP && !p.tick.load(Ordering::Relaxed).is_multiple_of(FAIRNESS * 16);
-        if !p.queue.is_empty() && !deep {
+        p.lately.switching();
+        let now = p.lately.ticks();
+        if !p.queue.is_empty() && !deep && now.wrapping_sub(p.last_events.load(Ordering::Relaxed)) > LOOK {
+            p.last_events.store(now, Ordering::Relaxed);
             look_at_reactor();
         }
     }
@@ -379,7 +386,9 @@ pub unsafe fn finish_switch() {
     let w = this_worker();
     // SAFETY: our own record.
     unsafe {
-        if let Some(f) = (*w).last_act.take() {
+        if (*w).last_act.is_some()
+            && let Some(f) = (*w).last_act.take()
+        {
             f((*w).last_act_of);
         }
     }
@@ -454,6 +463,31 @@ unsafe fn leave_for(next: Option<*mut Thread>) {
             }
         }
     }
+}
+
+/// As [`leave_for`], for another that was found in a queue and that nothing keeps from running here, as a rule.
+///
+/// # Safety
+/// As there; `t` is the current thread of worker `w`, the caller's.
+#[inline(always)]
+unsafe fn leave_for_queued(w: *mut Worker, t: *mut Thread, next: *mut Thread) {
+    // SAFETY: the caller's.
+    unsafe {
+        // Acquire: as in `try_take_context`. pairs: on_cpu
+        if next != t && may_run(w, next) && (*next).context.on_cpu.load(Ordering::Acquire) == 0 {
+            (*next).context.on_cpu.store(1, Ordering::Relaxed); // only we may run it now
+            run(w, &raw mut (*t).context, next);
+        } else {
+            leave_with_care(next);
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn leave_with_care(next: *mut Thread) {
+    // SAFETY: the caller's.
+    unsafe { leave_for(Some(next)) };
 }
 
 /// Now and then those that wait for other things come before a thread that was chosen: one of them.

@@ -140,9 +140,7 @@ pub fn current() -> Option<(&'static Carrier, Ref)> {
 /// panics, which the thread counts.
 #[inline]
 pub fn movable() -> Option<(&'static Carrier, Ref)> {
-    let (carrier, me) = current()?;
-    let nested = carrier.lane.get().is_some_and(Lane::is_nested);
-    (!nested && !thread::panicking()).then_some((carrier, me))
+    current().filter(|(carrier, _)| carrier.may_be_left())
 }
 
 /// What a lock of the pool's protects; nobody panics in it.
@@ -170,6 +168,12 @@ impl Carrier {
             bed: AtomicU32::new(0),
             next: AtomicPtr::new(ptr::null_mut()),
         }))
+    }
+
+    /// Whether its fiber, the caller, may leave it: see [`movable`].
+    #[inline]
+    pub fn may_be_left(&self) -> bool {
+        !self.lane.get().is_some_and(Lane::is_nested) && !thread::panicking()
     }
 
     pub fn pool(&self) -> &'static Pool {

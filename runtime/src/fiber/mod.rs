@@ -70,7 +70,7 @@ use crate::futex;
 use crate::prim::{relax, yield_worker};
 use crate::start::LEAST_STACK;
 use crate::thread::SpawnError;
-use carrier::{After, Pool, current, movable};
+use carrier::{After, Carrier, Pool, current, movable};
 use record::{Act, Head, Ref, act, begin};
 use state::{Now, State, WAITED};
 use switch::Start;
@@ -110,12 +110,16 @@ pub fn is_fiber() -> bool {
     current().is_some()
 }
 
-/// Lets other fibers that are ready run first. False: the caller is no fiber, or there are none.
+/// Whether there are fibers in this process, or were.
+#[inline]
+pub(crate) fn are_in_use() -> bool {
+    Pool::present().is_some()
+}
+
+/// Lets other fibers that are ready run first. False: the caller is no fiber, or there are none. Asked where there
+/// [are](are_in_use) fibers.
 #[inline]
 pub(crate) fn give_turn() -> bool {
-    if Pool::present().is_none() {
-        return false;
-    }
     // SAFETY: the calling fiber.
     movable().is_some_and(|(carrier, me)| unsafe { carrier.give_turn(me) })
 }
@@ -156,15 +160,15 @@ impl Builder {
         T: Send + 'static,
     {
         // SAFETY: the caller's.
-        unsafe { self.spawn_as(0, f) }
+        unsafe { self.spawn_as(current(), 0, f) }
     }
 
-    /// Makes it, with a [name](named); or with 0 for none.
+    /// Makes it for the caller, `here`, with a [name](named); or with 0 for none.
     ///
     /// # Safety
     /// As for [`spawn`](Self::spawn).
     #[inline]
-    unsafe fn spawn_as<F, T>(self, name: u64, f: F) -> std::result::Result<JoinHandle<T>, SpawnError>
+    unsafe fn spawn_as<F, T>(self, here: Here, name: u64, f: F) -> std::result::Result<JoinHandle<T>, SpawnError>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
@@ -175,7 +179,7 @@ impl Builder {
             Some(size) => stack::class(size).ok_or(SpawnError::Stack(size))?,
         };
         // SAFETY: the caller's.
-        unsafe { make(class, name, f) }.map_err(SpawnError::System)
+        unsafe { make(here, class, name, f) }.map_err(SpawnError::System)
     }
 }
 
@@ -199,14 +203,16 @@ where
     }
 }
 
+/// The calling fiber and its carrier; `None`: the caller is none.
+type Here = Option<(&'static Carrier, Ref)>;
+
 /// # Safety
-/// As for [`Builder::spawn`].
-unsafe fn make<F, T>(class: u8, name: u64, f: F) -> io::Result<JoinHandle<T>>
+/// As for [`Builder::spawn`]; `here` is [`current`].
+unsafe fn make<F, T>(here: Here, class: u8, name: u64, f: F) -> io::Result<JoinHandle<T>>
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    let here = current();
     let stack = match here {
         Some((carrier, _)) => carrier.take_stack(class)?,
         None => Pool::get()?.take_stack(class)?,
@@ -253,8 +259,14 @@ impl<T> JoinHandle<T> {
     /// thread parks.
     #[inline]
     pub fn join(self) -> Result<T> {
+        self.join_as(current())
+    }
+
+    /// As [`join`](Self::join), where the caller has been asked for already.
+    #[inline]
+    fn join_as(self, here: Here) -> Result<T> {
         let this = ManuallyDrop::new(self);
-        let me = this.wait_for_end();
+        let me = this.wait_for_end(here);
         // SAFETY: the function has returned, and the handle is gone with this call.
         unsafe {
             let result = this.fiber.room.get_out::<Result<T>>();
@@ -268,9 +280,9 @@ impl<T> JoinHandle<T> {
 
     /// Answers who waited, if it was a fiber that went straight on.
     #[inline]
-    fn wait_for_end(&self) -> Option<Ref> {
+    fn wait_for_end(&self, here: Here) -> Option<Ref> {
         let state = &self.fiber.state;
-        if let Some((carrier, me)) = movable() {
+        if let Some((carrier, me)) = here.filter(|(carrier, _)| carrier.may_be_left()) {
             // SAFETY: the calling fiber; the handle is ours.
             unsafe {
                 if !carrier.run_newest(me, self.fiber) && !state.is_done() {

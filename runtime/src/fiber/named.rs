@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::carrier::{Pool, current};
+use super::carrier::{Carrier, Pool, current};
 use super::claim::Claim;
 use super::record::{Fiber, Ref};
 use super::{Builder, JoinHandle};
@@ -26,6 +26,7 @@ pub struct Name {
 impl Name {
     pub const NONE: Self = Self { record: 0, name: 0 };
 
+    #[inline]
     fn claim(&self) -> Option<Ref> {
         let record = NonNull::new(self.record as *mut Fiber)?;
         (record.is_aligned() && self.name != 0).then_some(Ref(record))
@@ -54,10 +55,36 @@ impl Numbers {
     }
 }
 
+/// Who calls: the fiber and its carrier, if it is one. It is asked once for all that a call has to know, and true until the call waits.
+pub struct Caller(Option<(&'static Carrier, Ref)>);
+
+impl Caller {
+    /// It.
+    #[inline]
+    pub fn now() -> Self {
+        Self(current())
+    }
+
+    /// Whether it is that fiber.
+    #[inline]
+    pub fn is(&self, name: Name) -> bool {
+        name.name != 0 && self.0.is_some_and(|(_, me)| me.number() == name.record && me.claim.its_name() == name.name)
+    }
+}
+
+/// As [`JoinHandle::join`], of a caller that has not waited since it was asked for.
+///
+/// # Errors
+/// What the fiber panicked with.
+#[inline]
+pub fn join<T>(handle: JoinHandle<T>, caller: Caller) -> std::thread::Result<T> {
+    handle.join_as(caller.0)
+}
+
 /// A name for a fiber that the caller makes.
 #[inline]
-pub fn new_name() -> u64 {
-    Claim::name(match current() {
+fn new_name(caller: &Caller) -> u64 {
+    Claim::name(match caller.0 {
         Some((carrier, _)) => carrier.numbers.next(),
         None => NEXT.fetch_add(1, Ordering::Relaxed),
     })
@@ -73,9 +100,10 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    let name = new_name();
+    let caller = Caller::now();
+    let name = new_name(&caller);
     // SAFETY: the caller's.
-    let handle = unsafe { builder.spawn_as(name, f)? };
+    let handle = unsafe { builder.spawn_as(caller.0, name, f)? };
     let record = std::mem::ManuallyDrop::new(handle).fiber.number();
     Ok(Name { record, name })
 }

@@ -143,6 +143,7 @@ impl Lane {
 
     /// Whether the owner is inside of a join or a scope.
     #[cfg(not(loom))]
+    #[inline]
     pub fn is_nested(&self) -> bool {
         self.tail.load(Ordering::Relaxed) != 0 || self.scopes.load(Ordering::Relaxed) != 0
     }

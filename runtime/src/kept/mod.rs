@@ -29,7 +29,7 @@ use heddle_interface::finished::{LAUNCHED, TRACES, UNWANTED};
 use heddle_interface::joined::{ELSEWHERE, RESTS, SURPLUS};
 use heddle_interface::slot::{DETACHED, DONE, ENDING, RUNNING, WAITED};
 use heddle_interface::{Slot, ThreadCalls};
-use traces::{Traces, arithmetic_is_usual};
+use traces::Traces;
 
 /// See the module.
 #[repr(C)]
@@ -184,7 +184,7 @@ where
     T: Send + 'static,
 {
     let mut f = Carried::new(f);
-    if stack.is_none() && arithmetic_is_usual() {
+    if stack.is_none() {
         // SAFETY: the function is the record's if a thread was found; the slots are records of ours.
         if let Some(record) = unsafe { Record::of((calls.start)(write_function::<F, T>, (&raw mut f).cast())) } {
             return Ok(Handle { record, calls, result: PhantomData });
@@ -256,8 +256,9 @@ extern "C" fn thread(record: *mut c_void) -> *mut c_void {
         let record: &'static Record = &*record.cast::<Record>();
         let Some(image) = crate::start::image() else { unreachable!("threads are made when it is there") };
         let calls = image.calls();
-        let before = if record.keep.get() { Traces::now((calls.generation)()) } else { None };
-        let none = || before.as_ref().is_some_and(|before| before.none((calls.generation)()));
+        let generation = || calls.generation.load(Ordering::Relaxed);
+        let before = if record.keep.get() { Traces::now(generation()) } else { None };
+        let none = || before.as_ref().is_some_and(|before| before.none(generation()));
         while let Some(run) = record.run.get() {
             run(record);
             let unwanted = match if none() { finish(calls, record.slot()) } else { TRACES } {

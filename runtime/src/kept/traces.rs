@@ -95,24 +95,10 @@ fn thread_pointer() -> usize {
     pointer
 }
 
-/// Whether floating-point numbers are calculated with as at the start of a process: rounding, precision, what traps. (Not which
-/// exceptions there were.) A new thread has its maker's ways; one that is kept has these.
-#[inline(always)]
-pub fn arithmetic_is_usual() -> bool {
-    let (mut vector, mut old) = (0u32, 0u16);
-    // SAFETY: stores the control words.
-    unsafe {
-        std::arch::asm!("stmxcsr [{}]", "fnstcw [{}]", in(reg) &raw mut vector, in(reg) &raw mut old,
-            options(nostack, preserves_flags));
-    }
-    const EXCEPTIONS: u32 = 0x3f;
-    vector & !EXCEPTIONS == 0x1f80 && old == 0x037f
-}
-
 impl Traces {
     /// The calling thread as it is now. `None`: it cannot be known.
     pub fn now(generation: u32) -> Option<Self> {
-        let block = block().filter(|_| arithmetic_is_usual())?;
+        let block = block()?;
         let mut found = Found::default();
         // SAFETY: the callback fits; the record outlives the call. `free` of a first allocation: libc makes the thread's
         // cache, which is to stay.
@@ -183,7 +169,7 @@ impl Traces {
 
     /// Whether there are none: the calling thread is as it was.
     pub fn none(&self, generation: u32) -> bool {
-        if generation != self.generation || !arithmetic_is_usual() {
+        if generation != self.generation {
             return false;
         }
         // SAFETY: the thread's own memory.

@@ -18,6 +18,7 @@ super::tests![
     what_libc_keeps_is_new,
     the_signal_mask_is_the_creator_s,
     how_numbers_are_rounded_is_the_creator_s,
+    what_was_inexact_is_forgotten,
     results_of_all_sizes_are_dropped_once,
     a_panic_of_each_kind,
     a_handle_dropped_at_any_time,
@@ -127,6 +128,31 @@ fn how_numbers_are_rounded_is_the_creator_s() {
     assert_eq!(round(0), (2, 2), "a join changes nothing");
     assert_eq!(found, [(2, 2); 20]);
     assert_eq!(spawn(|| round(0)).join().unwrap(), (0, 0));
+}
+
+/// The exceptions that floating-point numbers have led to, of both kinds of instructions; then there are all or none.
+fn exceptions(then: bool) -> (u32, u16) {
+    let (mut vector, mut old) = (0u32, 0u16);
+    // SAFETY: the thread's own status; nothing here calculates with such numbers, and the stack of the old ones is left empty.
+    unsafe {
+        std::arch::asm!("stmxcsr [{}]", "fnstsw [{}]", in(reg) &raw mut vector, in(reg) &raw mut old);
+        let before = (vector & 0x3f, old & 0x3f);
+        vector = vector & !0x3f | if then { 0x3f } else { 0 };
+        std::arch::asm!("ldmxcsr [{}]", "fnclex", in(reg) &raw const vector);
+        if then {
+            std::arch::asm!("fld1", "fchs", "fsqrt", "fstp st(0)", out("st(0)") _, out("st(1)") _, out("st(2)") _,
+                out("st(3)") _, out("st(4)") _, out("st(5)") _, out("st(6)") _, out("st(7)") _);
+        }
+        before
+    }
+}
+
+fn what_was_inexact_is_forgotten() {
+    exceptions(false);
+    for i in 0..TIMES {
+        assert_eq!(spawn(|| exceptions(true)).join().unwrap(), (0, 0), "thread {i}");
+    }
+    assert_eq!(exceptions(false), (0, 0), "a join changes nothing");
 }
 
 fn mask() -> bool {

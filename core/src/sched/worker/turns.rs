@@ -2,7 +2,8 @@
 //! slice. `docs/design/007-turns-of-connections.md` and `018-turns-of-computing-threads.md` say why they do it when they do.
 
 use super::{
-    FAIRNESS, inject_extended, leave, leave_extended, leave_to_scheduler, look_at_reactor, this_processor, this_worker,
+    FAIRNESS, Worker, deadlines_are_due, inject_extended, leave, leave_extended, leave_for_queued, leave_to_scheduler,
+    look_at_reactor, this_processor, this_worker,
 };
 use crate::arch::ticks;
 use crate::sched::{Processor, RT, Why};
@@ -61,6 +62,41 @@ unsafe fn look_beyond(p: &Processor) {
     }
 }
 
+/// The usual turn: others wait in the ring, and nothing but taking turns is due. All that is inlined, down to the switch. Returns false
+/// with nothing done if there is more to it.
+///
+/// # Safety
+/// Inside the core, on user thread `t` of worker `w`, the caller's, which holds `p`.
+#[inline(always)]
+unsafe fn usual_turn(w: *mut Worker, p: &Processor, t: *mut Thread) -> bool {
+    let yields = p.spin.yields.load(Ordering::Relaxed) + 1;
+    // SAFETY: the thread's own field.
+    let plain = unsafe { !(*t).extended };
+    // The same questions as below and in `pick`; what any of them leads to is done there.
+    let usual = !p.queue.is_empty()
+        && p.fresh.is_empty()
+        && yields < YIELDS
+        && !p.tick.load(Ordering::Relaxed).is_multiple_of(FAIRNESS)
+        && !p.armed.load(Ordering::Relaxed)
+        && plain;
+    if !usual {
+        return false;
+    }
+    p.lately.switching();
+    if deadlines_are_due(p) || p.queue.push(t).is_err() {
+        return false;
+    }
+    p.spin.yields.store(yields, Ordering::Relaxed);
+    // SAFETY: the thread is in a queue; who is taken out of it is left to.
+    unsafe {
+        match p.queue.pop() {
+            Some(next) => leave_for_queued(w, t, next),
+            None => leave(), // taken by others, the caller too
+        }
+    }
+    true
+}
+
 /// Lets other threads run first. Returns at once if there are none.
 ///
 /// # Safety
@@ -71,6 +107,9 @@ pub unsafe fn yield_now() {
     unsafe {
         let t = (*w).current;
         let Some(p) = (*w).processor.as_ref() else { return };
+        if usual_turn(w, p, t) {
+            return;
+        }
         let yields = p.spin.yields.load(Ordering::Relaxed) + 1;
         p.spin.yields.store(yields, Ordering::Relaxed);
         if yields >= YIELDS {
@@ -141,10 +180,24 @@ unsafe fn step_aside(t: *mut Thread) {
 ///
 /// # Safety
 /// As there.
+#[inline(always)]
 pub unsafe fn give_turn() {
+    let w = this_worker();
+    // SAFETY: the caller's; our own record.
+    unsafe {
+        let Some(p) = (*w).processor.as_ref() else { return };
+        if !usual_turn(w, p, (*w).current) {
+            give_unusual_turn(p);
+        }
+    }
+}
+
+/// # Safety
+/// As [`give_turn`], on a worker that holds `p`.
+#[inline(never)]
+unsafe fn give_unusual_turn(p: &Processor) {
     // SAFETY: the caller's.
     unsafe {
-        let Some(p) = this_processor() else { return };
         let tick = p.tick.load(Ordering::Relaxed);
         if p.has_work() || !RT.injection.is_empty() || tick.is_multiple_of(FAIRNESS) {
             yield_now();
