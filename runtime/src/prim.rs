@@ -53,6 +53,19 @@ pub unsafe fn own(atomic: &AtomicUsize) -> usize {
     }
 }
 
+/// Asks for the cache line at that address, if it is one.
+#[inline(always)]
+pub fn prefetch<T>(line: *const T) {
+    // SAFETY: a hint, whatever the address.
+    #[cfg(not(loom))]
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(line.cast());
+    }
+    #[cfg(loom)]
+    let _ = line;
+}
+
 /// One turn of a wait loop.
 #[inline]
 pub fn relax() {

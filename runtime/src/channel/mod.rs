@@ -42,7 +42,7 @@ mod select;
 #[cfg(not(loom))]
 mod shared;
 #[cfg(any(not(loom), test))]
-mod side;
+pub(crate) mod side;
 pub(crate) mod wait;
 
 use std::cell::Cell;

@@ -96,7 +96,7 @@ fn light_bell() {
     model(2, || {
         let (sender, receiver) = unbounded();
         let super::Flavor::Queue(queue) = &receiver.kind.0 else { unreachable!() };
-        queue.not_empty.lighten();
+        queue.not_empty.lighten(super::wait::PAYS as usize);
         let other = receiver.clone();
         let thread = thread::spawn(move || other.recv().unwrap());
         sender.send(1).unwrap();

@@ -25,7 +25,7 @@ use super::lock::RawLock as SideLock; // loom's: the other's steps would multipl
 use super::side::SideLock;
 use super::wait::Bell;
 use crate::cancel::{Limit, WaitError};
-use crate::prim::{AtomicPtr, AtomicUsize, Ordering, fence};
+use crate::prim::{AtomicPtr, AtomicUsize, Ordering, fence, prefetch};
 use crate::shard::CachePadded;
 
 type Slot<T> = UnsafeCell<MaybeUninit<T>>;
@@ -34,8 +34,6 @@ type Slot<T> = UnsafeCell<MaybeUninit<T>>;
 const MOST_SLOTS: usize = if cfg!(loom) { 1 } else { 512 };
 /// About the bytes of a block.
 const BLOCK: usize = 8192;
-/// More than this at a time: values stream.
-const STREAM: usize = if cfg!(loom) { 2 } else { 32 };
 
 struct Block<T> {
     slots: Box<[Slot<T>]>,
@@ -117,10 +115,7 @@ impl<T> Queue<T> {
             None => 1 << per_block.ilog2(),
         };
         let first = Block::make(slots(count));
-        let not_full = Bell::new();
-        if limit.is_none() {
-            not_full.lighten(); // for good: nobody waits for it
-        }
+        let not_full = if limit.is_some() { Bell::new() } else { Bell::for_nobody() };
         Self {
             limit: limit.unwrap_or(usize::MAX / 2),
             mask: count - 1,
@@ -190,13 +185,10 @@ impl<T> Queue<T> {
         if index.wrapping_sub(own.seen) >= self.limit {
             // Acquire: the slots were left before. pairs: channel.head
             own.seen = self.head.index.load(Ordering::Acquire);
-            let used = index.wrapping_sub(own.seen);
-            if used >= self.limit {
+            if index.wrapping_sub(own.seen) >= self.limit {
                 return Err(value);
             }
-            if self.limit - used >= STREAM {
-                self.not_full.lighten();
-            }
+            self.not_full.lighten(index);
         }
         // SAFETY: the caller's; there is room.
         unsafe { self.put(own, index, value) };
@@ -289,13 +281,10 @@ impl<T> Queue<T> {
         if index == own.seen {
             // Acquire: the slots were written before. pairs: channel.tail
             own.seen = self.tail.index.load(Ordering::Acquire);
-            let count = own.seen.wrapping_sub(index);
-            if count == 0 {
+            if index == own.seen {
                 return None;
             }
-            if count >= STREAM {
-                self.not_empty.lighten();
-            }
+            self.not_empty.lighten(index);
         }
         // SAFETY: the caller's; a value is there.
         Some(unsafe { self.get(own, index) })
@@ -309,11 +298,31 @@ impl<T> Queue<T> {
             // SAFETY: the caller's; a value in the next block has been seen.
             unsafe { self.leave_block(own) };
         }
+        self.fetch_ahead(own, index);
         // SAFETY: the slot holds a value, and is the receiving side's.
         let value = self.slot(own, index).with(|slot| unsafe { (*slot).assume_init_read() });
         // Release: the slot was left before. pairs: channel.head
         self.head.index.store(index.wrapping_add(1), Ordering::Release);
         value
+    }
+
+    /// Asks for the lines of a value that will be received soon, as they come from another CPU: where values fill lines, receiving
+    /// is waiting for those.
+    #[inline(always)]
+    fn fetch_ahead(&self, own: &Own<T>, index: usize) {
+        // In bytes. On an Intel Xeon 64-byte values take 24 ns each without, 14 at 1024, 13 at 2560.
+        const AHEAD: usize = 2560;
+        const LINE: usize = 64;
+        if !(32..=512).contains(&size_of::<T>()) {
+            return;
+        }
+        let ahead = AHEAD / size_of::<T>();
+        if own.seen.wrapping_sub(index) > ahead {
+            let slot: *const Slot<T> = self.slot(own, index.wrapping_add(ahead));
+            for line in 0..size_of::<T>().div_ceil(LINE) {
+                prefetch(slot.wrapping_byte_add(line * LINE));
+            }
+        }
     }
 
     #[cold]

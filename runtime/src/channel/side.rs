@@ -22,6 +22,7 @@
 //! The unlock reads `parked` when the lock is free already, so the lock must stay for as long as any thread is in a call of it. Those
 //! that use a queue have a handle of it.
 
+use super::cell::UnsafeCell;
 use crate::futex;
 use crate::prim::{AtomicU32, Ordering, heavy_fence, light_fence, relax};
 
@@ -105,6 +106,27 @@ impl SideLock {
     }
 }
 
+/// What such a lock protects.
+#[derive(Default)]
+pub struct Guarded<T> {
+    lock: SideLock,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: one thread at a time reaches the value.
+unsafe impl<T: Send> Send for Guarded<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Guarded<T> {}
+
+impl<T> Guarded<T> {
+    /// Runs `f`, which must not panic, with the value. It must stay until the call has returned.
+    #[inline]
+    pub fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        // SAFETY: we hold the lock.
+        self.lock.with_unless(false, || self.value.with_mut(|value| f(unsafe { &mut *value })))
+    }
+}
+
 #[cfg(all(test, loom))]
 mod models {
     use std::sync::Arc;
@@ -112,33 +134,19 @@ mod models {
     use loom::thread;
 
     use super::*;
-    use crate::channel::cell::UnsafeCell;
-
-    #[derive(Default)]
-    struct Counted(SideLock, UnsafeCell<u32>);
-    // SAFETY: what the model checks.
-    unsafe impl Sync for Counted {}
-    // SAFETY: as above.
-    unsafe impl Send for Counted {}
-
-    fn count(counted: &Counted) {
-        // SAFETY: loom checks that nobody else does.
-        counted.0.with_unless(false, || counted.1.with_mut(|n| unsafe { *n += 1 }));
-    }
 
     /// Threads that all park when the lock is held: one at a time has it, and each is woken.
     fn all_have_it(threads: usize, times: u32) {
-        let counted = Arc::new(Counted::default());
+        let counted = Arc::new(Guarded::<u32>::default());
         let others: Vec<_> = (1..threads)
             .map(|_| {
                 let counted = counted.clone();
-                thread::spawn(move || (0..times).for_each(|_| count(&counted)))
+                thread::spawn(move || (0..times).for_each(|_| counted.with(|n| *n += 1)))
             })
             .collect();
-        (0..times).for_each(|_| count(&counted));
+        (0..times).for_each(|_| counted.with(|n| *n += 1));
         others.into_iter().for_each(|thread| thread.join().unwrap());
-        // SAFETY: the others have ended.
-        counted.1.with(|n| assert_eq!(unsafe { *n }, times * threads as u32));
+        counted.with(|n| assert_eq!(*n, times * threads as u32));
     }
 
     #[test]

@@ -11,7 +11,8 @@
 //! the rest of a send. So a bell has two modes:
 //! * *Strict*: both sides execute a fence.
 //! * *Light*: only who waits does, a heavy one (see [`crate::prim`]), which makes one of every instruction that others are at.
-//!   A bell becomes light when many values went by without a wait, and strict again with the first wait.
+//!   A bell becomes light when so many values went by without a wait that their fences cost as much as a heavy one, and strict
+//!   again with the first wait.
 //!
 //! That the mode changes under way is no harm. To light: only while nobody waits, in the same word, so whoever waits later
 //! learns it when it is counted. To strict: the waiter that does it says "settling", executes the heavy fence, and then says
@@ -386,17 +387,38 @@ impl List {
 const LIGHT: u32 = 1;
 const SETTLING: u32 = 2;
 const ONE: u32 = 4;
+/// Values that go by without a wait before a bell becomes light. A fence costs 5 to 20 ns, a heavy one some microseconds, in virtual
+/// machines 10 to 50; and who waits for one makes the other side run out of values, or room, and wait, too.
+pub const PAYS: u32 = if cfg!(loom) { 2 } else { 2048 };
 
 /// Where threads wait for a condition, and are told.
 pub struct Bell {
     /// How many wait, times [`ONE`]; [`LIGHT`], [`SETTLING`], or neither: strict.
     state: AtomicU32,
-    rest: CachePadded<(Lock<List>, Patience)>,
+    rest: CachePadded<Waits>,
+}
+
+/// What a bell needs for those who wait.
+struct Waits {
+    list: Lock<List>,
+    patience: Patience,
+    /// What had been passed at the last wait.
+    last: AtomicU32,
 }
 
 impl Bell {
     pub fn new() -> Self {
-        Self { state: AtomicU32::new(0), rest: CachePadded::new((Lock::default(), Patience::new())) }
+        Self::in_state(0)
+    }
+
+    /// For a condition that always holds.
+    pub fn for_nobody() -> Self {
+        Self::in_state(LIGHT)
+    }
+
+    fn in_state(state: u32) -> Self {
+        let waits = Waits { list: Lock::default(), patience: Patience::new(), last: AtomicU32::new(0) };
+        Self { state: AtomicU32::new(state), rest: CachePadded::new(waits) }
     }
 
     /// The condition holds, for one: wakes one that waits, if any does.
@@ -430,7 +452,7 @@ impl Bell {
     /// Wakes one that waits; whether there was one.
     #[cold]
     pub fn wake_one(&self) -> bool {
-        let claimed = self.rest.0.with(|list| {
+        let claimed = self.rest.list.with(|list| {
             let claimed = list.claim()?;
             self.state.fetch_sub(ONE, Ordering::Relaxed);
             Some(claimed.1)
@@ -445,10 +467,12 @@ impl Bell {
         while self.state.load(Ordering::Relaxed) >= ONE && self.wake_one() {}
     }
 
-    /// Many times the condition held without a wait.
+    /// Makes it light if that pays. `passed` as in [`Patience::look`].
     #[inline]
-    pub fn lighten(&self) {
-        if self.state.load(Ordering::Relaxed) == 0 {
+    pub fn lighten(&self, passed: usize) {
+        if self.state.load(Ordering::Relaxed) == 0
+            && (passed as u32).wrapping_sub(self.rest.last.load(Ordering::Relaxed)) >= PAYS
+        {
             // Relaxed: the word's own order is what counts, see above.
             let _ = self.state.compare_exchange(0, LIGHT, Ordering::Relaxed, Ordering::Relaxed);
         }
@@ -459,7 +483,7 @@ impl Bell {
     /// # Safety
     /// As [`List::push`]; [`leave`](Self::leave) ends it.
     pub unsafe fn enter(&self, node: *mut Node) {
-        let before = self.rest.0.with(|list| {
+        let before = self.rest.list.with(|list| {
             // SAFETY: the caller's.
             unsafe { list.push(node) };
             // Relaxed: the fences below order it.
@@ -488,7 +512,7 @@ impl Bell {
     /// # Safety
     /// It was entered here.
     pub unsafe fn leave(&self, node: *mut Node) {
-        self.rest.0.with(|list| {
+        self.rest.list.with(|list| {
             // SAFETY: the caller's.
             if unsafe { list.remove(node) } {
                 self.state.fetch_sub(ONE, Ordering::Relaxed);
@@ -504,10 +528,10 @@ impl Bell {
         limit: &Limit<'_>,
         mut attempt: impl FnMut() -> Option<R>,
     ) -> Result<R, WaitError> {
-        let (_, patience) = &*self.rest;
-        if let Some(result) = patience.look(passed, &mut attempt) {
+        if let Some(result) = self.rest.patience.look(passed, &mut attempt) {
             return Ok(result);
         }
+        self.rest.last.store(passed as u32, Ordering::Relaxed);
         loop {
             let waiter = Waiter::new();
             let mut node = Node::new(&waiter, 0, null_mut());

@@ -38,7 +38,7 @@ mod with_threads {
 
     use super::ring::{Record, Ring};
     use crate::cancel::{Limit, WaitError};
-    use crate::channel::lock::Lock;
+    use crate::channel::side::Guarded;
     use crate::channel::wait::Bell;
     use crate::shard::CachePadded;
 
@@ -230,11 +230,11 @@ mod with_threads {
         received: CachePadded<AtomicUsize>,
         not_empty: Bell,
         not_full: Bell,
-        sending: Lock<Sending>,
+        sending: Guarded<Sending>,
     }
 
-    /// Now and then who waits is to pay for the fences: see [`Bell`].
-    const STREAM: usize = 64;
+    /// How often the bells are asked whether they had better be light: see [`Bell`].
+    const NOW_AND_THEN: usize = 64;
     const GONE: usize = 1 << 63;
 
     /// A mailbox with that budget in bytes, and its first address.
@@ -246,7 +246,7 @@ mod with_threads {
             received: CachePadded::new(AtomicUsize::new(0)),
             not_empty: Bell::new(),
             not_full: Bell::new(),
-            sending: Lock::default(),
+            sending: Guarded::default(),
         });
         (Address { shared: shared.clone() }, Mailbox { shared, reading: None, seen: 0 })
     }
@@ -269,8 +269,8 @@ mod with_threads {
                     // SAFETY: we have the lock. A copy of as many bytes.
                     if unsafe { self.ring.push(&mut sending.seen, bytes.len(), |out| out.copy_from_slice(bytes)) } {
                         sending.sent += 1;
-                        if sending.sent.is_multiple_of(STREAM as u64) {
-                            self.not_full.lighten();
+                        if sending.sent.is_multiple_of(NOW_AND_THEN as u64) {
+                            self.not_full.lighten(sending.sent as usize);
                         }
                         return Ok(true);
                     }
@@ -348,7 +348,8 @@ mod with_threads {
                     Err(why) => Some(Err(why)),
                 }
             };
-            let result = shared.not_full.wait(0, limit, attempt).unwrap_or_else(|why| {
+            let passed = shared.sending.with(|sending| sending.sent) as usize;
+            let result = shared.not_full.wait(passed, limit, attempt).unwrap_or_else(|why| {
                 Err(match why {
                     WaitError::TimedOut => SendError::TimedOut,
                     WaitError::Cancelled => SendError::Cancelled,
@@ -472,8 +473,8 @@ mod with_threads {
             if self.reading.is_some() {
                 let received = shared.received.load(Ordering::Relaxed) + 1;
                 shared.received.store(received, Ordering::Relaxed);
-                if received.is_multiple_of(STREAM) {
-                    shared.not_empty.lighten();
+                if received.is_multiple_of(NOW_AND_THEN) {
+                    shared.not_empty.lighten(received);
                 }
             }
             self.reading.is_some()
