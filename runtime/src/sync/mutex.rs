@@ -13,7 +13,7 @@ const FREE: u32 = 0;
 const HELD: u32 = 1;
 const WAITED_FOR: u32 = 2;
 /// Looks before a thread parks.
-const TURNS: u32 = if cfg!(loom) { 1 } else { 100 };
+const LOOKS: u32 = if cfg!(loom) { 1 } else { 7 };
 
 /// Mutual exclusion. No poisoning: a panic while it is held frees it, and the data is as it was then.
 ///
@@ -123,12 +123,16 @@ impl<T: ?Sized> Mutex<T> {
 
     /// Looks for a moment whether it is freed, unless others are parked already.
     fn look(&self) -> u32 {
-        for _ in 0..TURNS {
+        let mut pauses = 1;
+        for _ in 0..LOOKS {
             let now = self.word.load(Ordering::Relaxed);
             if now != HELD {
                 return now;
             }
-            relax();
+            for _ in 0..pauses {
+                relax();
+            }
+            pauses *= 2;
         }
         self.word.load(Ordering::Relaxed)
     }
