@@ -301,7 +301,7 @@ where
     answered.recv().map_err(|_| SpawnError::NoUserThreads)?.map_err(SpawnError::System)
 }
 
-fn spawn_kernel<F, T>(builder: thread::Builder, f: F) -> Result<thread::JoinHandle<T>, SpawnError>
+pub(crate) fn spawn_kernel<F, T>(builder: thread::Builder, f: F) -> Result<thread::JoinHandle<T>, SpawnError>
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,

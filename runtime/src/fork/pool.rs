@@ -14,7 +14,8 @@
 //!
 //! A thread that waits for something else inside a job (a lock, a message, a device) keeps its place among the active ones.
 //! What it waits for may be the work of a job in its own lane, and no helper may be left to take that. So a *watcher* looks
-//! at all lanes every few milliseconds while there are jobs in any. A lane that has jobs and has not changed since the last
+//! at all lanes every few milliseconds while there are jobs in any. (A kernel thread: for a user thread whoever computes would have to
+//! be interrupted, twice a look.) A lane that has jobs and has not changed since the last
 //! look gets one helper more, which sleeps again after that job: at once if the process has hardly used a CPU meanwhile,
 //! and otherwise, since jobs that compute for long look the same, after a time that doubles with each that there is beyond
 //! the workers. When all lanes are empty the watcher sets the limits,
@@ -183,7 +184,7 @@ fn call_watcher() {
         Watcher::None => {
             let builder = thread::Builder::new().name("watcher".to_string()).stack_size(64 * 1024);
             // Without one, jobs that wait for each other may wait for ever where there are too few workers.
-            let _ = crate::thread::spawn_std(builder, watch);
+            let _ = crate::thread::spawn_kernel(builder, watch);
         }
     }
 }
