@@ -292,8 +292,12 @@ unsafe fn attach(args: [usize; 6]) -> isize {
 unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
     let [a0, a1, a2, a3, a4, a5] = frame.arguments();
     // Made anew by words for each function that wants it. A copy would be made by larger pieces than what is copied was written
-    // in, which a CPU has to wait for: 15 ns.
-    let args = || [a0, a1, a2, a3, a4, a5];
+    // in, which a CPU has to wait for: 15 ns. A closure would be made for all calls, with the addresses of all six.
+    macro_rules! args {
+        () => {
+            [a0, a1, a2, a3, a4, a5]
+        };
+    }
     let number = frame.rax as u32;
     if frame.rax > 0xffff_ffff {
         return Result(fail(e::ENOSYS));
@@ -301,25 +305,25 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
     // SAFETY: the current thread, inside the core; the arguments are the program's.
     unsafe {
         Result(match number {
-            l::__NR_futex => futex::futex(Some(frame), args()),
-            l::__NR_futex_waitv => futex::waitv(Some(frame), args()),
-            l::__NR_read => taking_turns(io::simple(frame, number as usize, args(), false)),
-            l::__NR_write => io::simple(frame, number as usize, args(), true),
-            l::__NR_readv => io::scattered(frame, number as usize, args(), false),
-            l::__NR_writev => io::scattered(frame, number as usize, args(), true),
-            l::__NR_recvfrom | l::__NR_recvmsg => taking_turns(io::receive(frame, number, args())),
-            l::__NR_sendto | l::__NR_sendmsg => io::send(frame, number, args()),
-            l::__NR_recvmmsg | l::__NR_sendmmsg => io::many(frame, number, args()),
-            l::__NR_accept | l::__NR_accept4 => io::accept(frame, number as usize, args()),
-            l::__NR_connect => io::connect(frame, args()),
-            l::__NR_poll => poll::poll(frame, args()),
-            l::__NR_ppoll => poll::ppoll(frame, args()),
-            l::__NR_select => poll::select(frame, args()),
-            l::__NR_pselect6 => poll::pselect(frame, args()),
-            l::__NR_epoll_wait | l::__NR_epoll_pwait | l::__NR_epoll_pwait2 => poll::epoll_wait(frame, number, args()),
+            l::__NR_futex => futex::futex(Some(frame), args!()),
+            l::__NR_futex_waitv => futex::waitv(Some(frame), args!()),
+            l::__NR_read => taking_turns(io::simple(frame, number as usize, args!(), false)),
+            l::__NR_write => io::simple(frame, number as usize, args!(), true),
+            l::__NR_readv => io::scattered(frame, number as usize, args!(), false),
+            l::__NR_writev => io::scattered(frame, number as usize, args!(), true),
+            l::__NR_recvfrom | l::__NR_recvmsg => taking_turns(io::receive(frame, number, args!())),
+            l::__NR_sendto | l::__NR_sendmsg => io::send(frame, number, args!()),
+            l::__NR_recvmmsg | l::__NR_sendmmsg => io::many(frame, number, args!()),
+            l::__NR_accept | l::__NR_accept4 => io::accept(frame, number as usize, args!()),
+            l::__NR_connect => io::connect(frame, args!()),
+            l::__NR_poll => poll::poll(frame, args!()),
+            l::__NR_ppoll => poll::ppoll(frame, args!()),
+            l::__NR_select => poll::select(frame, args!()),
+            l::__NR_pselect6 => poll::pselect(frame, args!()),
+            l::__NR_epoll_wait | l::__NR_epoll_pwait | l::__NR_epoll_pwait2 => poll::epoll_wait(frame, number, args!()),
 
             l::__NR_clone | l::__NR_clone3 => {
-                match CloneArgs::of_call(number, args()) {
+                match CloneArgs::of_call(number, args!()) {
                     // What the kernel keeps for the caller's kernel thread alone, a thread that it makes inherits.
                     Some(a) if a.is_ordinary_thread() && ((*t).apart || sched::is_settled()) => {
                         STACKS.in_use(a.stack as usize, a.stack_size as usize);
@@ -349,17 +353,17 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                 process::before_raw(true, true);
                 return Post;
             }
-            l::__NR_execve | l::__NR_execveat => process::exec(frame, number as usize, args()),
+            l::__NR_execve | l::__NR_execveat => process::exec(frame, number as usize, args!()),
             l::__NR_exit => thread::exit(a0 as i32),
             l::__NR_exit_group => {
                 robust::process_ends();
                 process::end(a0 as i32)
             }
-            l::__NR_wait4 => process::wait(frame, number, args(), a0 as i32, a2),
-            l::__NR_ptrace => process::trace(args()),
+            l::__NR_wait4 => process::wait(frame, number, args!(), a0 as i32, a2),
+            l::__NR_ptrace => process::trace(args!()),
             l::__NR_waitid => {
                 let id = if a0 == l::P_PID as usize { a1 as i32 } else { 0 };
-                process::wait(frame, number, args(), id, a3)
+                process::wait(frame, number, args!(), id, a3)
             }
 
             l::__NR_gettid => (*t).identity.tid.load(Ordering::Relaxed) as isize,
@@ -387,16 +391,16 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                 time::sleep(frame, clock, a1 as u32 & l::TIMER_ABSTIME != 0, a2, a3)
             }
 
-            l::__NR_rt_sigaction => signal::calls::sigaction(args()),
-            l::__NR_rt_sigprocmask => signal::calls::sigprocmask(t, args()),
-            l::__NR_rt_sigpending => signal::calls::sigpending(t, args()),
-            l::__NR_rt_sigtimedwait => signal::calls::sigtimedwait(t, args()),
+            l::__NR_rt_sigaction => signal::calls::sigaction(args!()),
+            l::__NR_rt_sigprocmask => signal::calls::sigprocmask(t, args!()),
+            l::__NR_rt_sigpending => signal::calls::sigpending(t, args!()),
+            l::__NR_rt_sigtimedwait => signal::calls::sigtimedwait(t, args!()),
             l::__NR_rt_sigsuspend if a1 == 8 => {
                 let mask = *(a0 as *const u64);
                 signal::calls::suspend(t, frame, Some(mask))
             }
             l::__NR_signalfd | l::__NR_signalfd4 => {
-                let r = sys::syscall6(number as usize, args());
+                let r = sys::syscall6(number as usize, args!());
                 if r >= 0 {
                     // What the caller blocks stays with the kernel, where the descriptor reads it.
                     signal::masks::keep(*(a1 as *const u64) & (*t).identity.sig_mask.load(Ordering::Relaxed));
@@ -404,7 +408,7 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                 r
             }
             l::__NR_pause => signal::calls::suspend(t, frame, None),
-            l::__NR_sigaltstack => signal::calls::sigaltstack(t, frame, args()),
+            l::__NR_sigaltstack => signal::calls::sigaltstack(t, frame, args!()),
             l::__NR_rt_sigreturn => return Plain,
             l::__NR_tgkill if signal::remote::is_elsewhere(a0 as i32, a1 as i32) => {
                 signal::remote::tgkill(a0 as i32, a1 as u32, a2 as u32)
@@ -419,9 +423,9 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                 None => return Plain,
             },
             l::__NR_rt_tgsigqueueinfo if signal::remote::is_elsewhere(a0 as i32, a1 as i32) => {
-                signal::remote::tgsigqueueinfo(args())
+                signal::remote::tgsigqueueinfo(args!())
             }
-            l::__NR_rt_tgsigqueueinfo => match signal::calls::tgsigqueueinfo(args()) {
+            l::__NR_rt_tgsigqueueinfo => match signal::calls::tgsigqueueinfo(args!()) {
                 Some(r) => r,
                 None => return Plain,
             },
@@ -430,42 +434,42 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                 Some(r) => r,
                 None => return Plain,
             },
-            l::__NR_pidfd_send_signal => match signal::calls::pidfd_send_signal(args()) {
+            l::__NR_pidfd_send_signal => match signal::calls::pidfd_send_signal(args!()) {
                 Some(r) => r,
                 None => return Plain,
             },
-            l::__NR_rt_sigqueueinfo => match signal::calls::sigqueueinfo(args()) {
+            l::__NR_rt_sigqueueinfo => match signal::calls::sigqueueinfo(args!()) {
                 Some(r) => r,
                 None => return Plain,
             },
 
-            l::__NR_mmap => memory::mmap(args()),
-            l::__NR_munmap => memory::munmap(args()),
-            l::__NR_mprotect | l::__NR_pkey_mprotect => memory::mprotect(number as usize, args()),
-            l::__NR_pkey_alloc => memory::allocate_key(args()),
-            l::__NR_mremap => memory::mremap(args()),
-            l::__NR_madvise => memory::madvise(args()),
-            l::__NR_mlockall => sched::blocking(|| memory::lock_all(args())),
-            l::__NR_shmat => attach(args()),
+            l::__NR_mmap => memory::mmap(args!()),
+            l::__NR_munmap => memory::munmap(args!()),
+            l::__NR_mprotect | l::__NR_pkey_mprotect => memory::mprotect(number as usize, args!()),
+            l::__NR_pkey_alloc => memory::allocate_key(args!()),
+            l::__NR_mremap => memory::mremap(args!()),
+            l::__NR_madvise => memory::madvise(args!()),
+            l::__NR_mlockall => sched::blocking(|| memory::lock_all(args!())),
+            l::__NR_shmat => attach(args!()),
 
             l::__NR_open | l::__NR_openat => {
                 let at = usize::from(number == l::__NR_openat);
-                match task_files::open(args()[at], args()[at + 1]) {
+                match task_files::open(args!()[at], args!()[at + 1]) {
                     Some(r) => r,
-                    None => blocking(frame, number as usize, args(), restarts(number)),
+                    None => blocking(frame, number as usize, args!(), restarts(number)),
                 }
             }
             l::__NR_stat | l::__NR_lstat | l::__NR_access | l::__NR_readlink => match task_files::stand_in(a0) {
-                Some(path) => sys::syscall6(number as usize, path.in_place_of(args(), 0)),
-                None => blocking(frame, number as usize, args(), restarts(number)),
+                Some(path) => sys::syscall6(number as usize, path.in_place_of(args!(), 0)),
+                None => blocking(frame, number as usize, args!(), restarts(number)),
             },
             l::__NR_newfstatat | l::__NR_statx | l::__NR_faccessat | l::__NR_faccessat2 | l::__NR_readlinkat => {
                 match task_files::stand_in(a1) {
-                    Some(path) => sys::syscall6(number as usize, path.in_place_of(args(), 1)),
-                    None => blocking(frame, number as usize, args(), restarts(number)),
+                    Some(path) => sys::syscall6(number as usize, path.in_place_of(args!(), 1)),
+                    None => blocking(frame, number as usize, args!(), restarts(number)),
                 }
             }
-            l::__NR_getdents64 if fd::is_known_as(a0 as i32, fd::Kind::Threads) => task_files::list(args()),
+            l::__NR_getdents64 if fd::is_known_as(a0 as i32, fd::Kind::Threads) => task_files::list(args!()),
             l::__NR_close => fd::close(a0 as i32),
             l::__NR_close_range => fd::close_range(a0 as u32, a1 as u32, a2 as u32),
             l::__NR_dup2 | l::__NR_dup3 => {
@@ -475,19 +479,19 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                     }
                     fd::forget(a1 as i32);
                 }
-                sys::syscall6(number as usize, args())
+                sys::syscall6(number as usize, args!())
             }
-            l::__NR_timer_create => timer::create(args()),
-            l::__NR_timer_delete => timer::delete(args()),
-            l::__NR_timer_settime if let Some(t) = timer::on_thread(a0) => timer::set(t, args()),
-            l::__NR_timer_gettime if let Some(t) = timer::on_thread(a0) => timer::get(t, args()),
-            l::__NR_timer_getoverrun => timer::overrun(args()),
+            l::__NR_timer_create => timer::create(args!()),
+            l::__NR_timer_delete => timer::delete(args!()),
+            l::__NR_timer_settime if let Some(t) = timer::on_thread(a0) => timer::set(t, args!()),
+            l::__NR_timer_gettime if let Some(t) = timer::on_thread(a0) => timer::get(t, args!()),
+            l::__NR_timer_getoverrun => timer::overrun(args!()),
             l::__NR_clock_gettime | l::__NR_clock_getres | l::__NR_clock_settime | l::__NR_clock_nanosleep
                 if let Some(of) = time::thread_clock(t, a0) =>
             {
-                time::cpu_clock(frame, number, of, args())
+                time::cpu_clock(frame, number, of, args!())
             }
-            l::__NR_getrusage if a0 as i32 == 1 => time::thread_usage(t, args()),
+            l::__NR_getrusage if a0 as i32 == 1 => time::thread_usage(t, args!()),
             l::__NR_sched_getaffinity
             | l::__NR_sched_setaffinity
             | l::__NR_sched_getscheduler
@@ -500,27 +504,27 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
             | l::__NR_getpriority
             | l::__NR_setpriority
             | l::__NR_ioprio_get
-            | l::__NR_ioprio_set => scheduling::call(number, args()),
+            | l::__NR_ioprio_set => scheduling::call(number, args!()),
             l::__NR_flock
             | l::__NR_msgrcv
             | l::__NR_msgsnd
             | l::__NR_semop
             | l::__NR_semtimedop
             | l::__NR_mq_timedsend
-            | l::__NR_mq_timedreceive => kernel_locks::call(frame, number, args(), restarts(number)),
+            | l::__NR_mq_timedreceive => kernel_locks::call(frame, number, args!(), restarts(number)),
             l::__NR_fcntl if matches!(a1 as u32, l::F_SETLKW | l::F_OFD_SETLKW) => {
-                kernel_locks::call(frame, number, args(), true)
+                kernel_locks::call(frame, number, args!(), true)
             }
             l::__NR_fcntl | l::__NR_setsockopt => {
-                let r = sys::syscall6(number as usize, args());
-                if changes_waiting(number, args()) {
+                let r = sys::syscall6(number as usize, args!());
+                if changes_waiting(number, args!()) {
                     fd::waiting_changed();
                 }
                 r
             }
             l::__NR_ioctl => {
-                let r = on_terminal(frame, number as usize, args());
-                if changes_waiting(number, args()) {
+                let r = on_terminal(frame, number as usize, args!());
+                if changes_waiting(number, args!()) {
                     fd::waiting_changed();
                 }
                 r
@@ -538,21 +542,21 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
                 ));
                 fail(e::EPERM)
             }
-            l::__NR_prctl => thread::prctl(t, args()),
+            l::__NR_prctl => thread::prctl(t, args!()),
             l::__NR_setuid
             | l::__NR_setgid
             | l::__NR_setreuid
             | l::__NR_setregid
             | l::__NR_setresuid
-            | l::__NR_setresgid => credentials::set_ids(t, credentials::is_raw(t, frame), number, args()),
-            l::__NR_setfsuid | l::__NR_setfsgid => credentials::set_file_ids(t, number, args()),
-            l::__NR_setgroups => credentials::set_groups(t, credentials::is_raw(t, frame), args()),
-            l::__NR_capget | l::__NR_capset => credentials::capabilities(t, number, args()),
-            l::__NR_seccomp => credentials::seccomp(args()),
-            l::__NR_personality | l::__NR_landlock_restrict_self => credentials::alike(number, args()),
-            l::__NR_unshare | l::__NR_setns => credentials::separate(number, args()),
-            _ if is_quick(number) => sys::syscall6(number as usize, args()),
-            _ => blocking(frame, number as usize, args(), restarts(number)),
+            | l::__NR_setresgid => credentials::set_ids(t, credentials::is_raw(t, frame), number, args!()),
+            l::__NR_setfsuid | l::__NR_setfsgid => credentials::set_file_ids(t, number, args!()),
+            l::__NR_setgroups => credentials::set_groups(t, credentials::is_raw(t, frame), args!()),
+            l::__NR_capget | l::__NR_capset => credentials::capabilities(t, number, args!()),
+            l::__NR_seccomp => credentials::seccomp(args!()),
+            l::__NR_personality | l::__NR_landlock_restrict_self => credentials::alike(number, args!()),
+            l::__NR_unshare | l::__NR_setns => credentials::separate(number, args!()),
+            _ if is_quick(number) => sys::syscall6(number as usize, args!()),
+            _ => blocking(frame, number as usize, args!(), restarts(number)),
         })
     }
 }
