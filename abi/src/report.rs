@@ -2,6 +2,7 @@
 
 use crate::signal::context::UContext;
 use core::fmt::{self, Write};
+use core::sync::atomic::Ordering;
 use heddle_core::identity::SigInfo;
 use heddle_core::sys::linux as l;
 use heddle_core::thread::Thread;
@@ -93,7 +94,7 @@ pub fn dump() {
                 (*t).state.load(Relaxed),
                 (*t).park.word(),
                 (*t).context.on_cpu.load(Relaxed),
-                (*t).context.sp,
+                (*t).context.sp.load(Ordering::Relaxed),
                 u8::from((*t).attention.load(Relaxed)),
                 id.sig_pending.load(Relaxed),
                 id.sig_mask.load(Relaxed)

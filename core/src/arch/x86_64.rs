@@ -17,13 +17,13 @@
 //! Inline assembly that changes stacks and segment bases; each function says what its caller must uphold.
 
 use core::arch::{asm, naked_asm};
-use core::sync::atomic::AtomicU8;
+use core::sync::atomic::{AtomicU8, AtomicUsize};
 
 /// A suspended (or running) flow of control.
 #[repr(C)]
 pub struct Context {
-    /// Where the saved registers are while suspended.
-    pub sp: usize,
+    /// Where the saved registers are while suspended. Atomic, since who looks ahead reads it at any time.
+    pub sp: AtomicUsize,
     /// Not 0 from the moment a worker picks the context until its registers are saved again. Whoever picks a context
     /// waits for 0 first (Acquire): a waker may queue a thread that has not left its stack yet.
     pub on_cpu: AtomicU8,
@@ -32,7 +32,7 @@ pub struct Context {
 impl Context {
     /// A context that is running or will be filled in by [`fresh_context`].
     pub const fn new() -> Self {
-        Self { sp: 0, on_cpu: AtomicU8::new(0) }
+        Self { sp: AtomicUsize::new(0), on_cpu: AtomicU8::new(0) }
     }
 }
 
@@ -166,7 +166,7 @@ pub unsafe fn fresh_context(
     let sp = top - size_of_val(&words);
     // SAFETY: the caller gave us this memory.
     unsafe { (sp as *mut [usize; 4]).write(words) };
-    context.sp = sp;
+    *context.sp.get_mut() = sp;
 }
 
 /// The caller's ways of floating-point arithmetic (MXCSR and the x87 control word), as a suspended context keeps them; without x87
@@ -189,7 +189,17 @@ pub fn arithmetic() -> u64 {
 #[inline(always)]
 pub unsafe fn set_arithmetic(context: *mut Context, words: u64) {
     // SAFETY: the caller's; the words are what its stack pointer points to.
-    unsafe { ((*context).sp as *mut u64).write(words) };
+    unsafe { (*(*context).sp.as_ptr() as *mut u64).write(words) };
+}
+
+/// Bytes of a cache line.
+pub const LINE: usize = 64;
+
+/// Asks for the cache line at an address, if there is one.
+#[inline(always)]
+pub fn prefetch(address: usize) {
+    // SAFETY: a hint, whatever the address.
+    unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(address as *const i8) };
 }
 
 /// The libc thread pointer (FS base).

@@ -95,7 +95,10 @@ pub struct Descriptor {
     pub known: AtomicU32,
     /// The ABI layer's note of the thread whose name the descriptor stands for.
     pub names: AtomicU32,
+    /// Who came last to wait; it may have left.
+    last: AtomicPtr<Thread>,
 }
+const _: () = assert!(size_of::<Descriptor>() == crate::arch::LINE);
 
 impl Descriptor {
     /// How many events there have been in the directions of `interest`. To be sampled before an operation is tried, and
@@ -230,6 +233,7 @@ impl Descriptors {
                 (*w.head).prev = node;
             }
             w.head = node;
+            d.last.store((*node).thread, Ordering::Relaxed);
         }
         Wait::Linked
     }
@@ -254,6 +258,12 @@ impl Descriptors {
                 }
             }
         }
+    }
+
+    /// The thread that an event will probably make runnable, or null. It may have left, or ended: its block is there all the same.
+    #[inline]
+    pub fn expected(&self, data: u64) -> *mut Thread {
+        self.get(data as u32 as i32).map_or(core::ptr::null_mut(), |d| d.last.load(Ordering::Relaxed))
     }
 
     /// Handles one event: calls `run` for each thread it makes runnable.
