@@ -138,13 +138,20 @@ impl Known {
         self.place.as_ref().filter(|_| length >= LEAST).and_then(|_| ask())
     }
 
-    /// What was found in `text`, which is at `offset` in the file.
-    pub fn find(&self, file: &Identity, offset: u64, text: &[u8]) -> Option<Found> {
+    /// What was found in `text`, which is at `offset` in the file. `prepare` is told which sites of it are going to be looked at.
+    pub fn find(&self, file: &Identity, offset: u64, text: &[u8], prepare: &mut dyn FnMut(&[Site])) -> Option<Found> {
         let middle = self.next.get().min(self.records.len());
-        self.find_from(middle, file, offset, text).or_else(|| self.find_from(0, file, offset, text))
+        self.find_from(middle, file, offset, text, prepare).or_else(|| self.find_from(0, file, offset, text, prepare))
     }
 
-    fn find_from(&self, start: usize, file: &Identity, offset: u64, text: &[u8]) -> Option<Found> {
+    fn find_from(
+        &self,
+        start: usize,
+        file: &Identity,
+        offset: u64,
+        text: &[u8],
+        prepare: &mut dyn FnMut(&[Site]),
+    ) -> Option<Found> {
         let mut rest = &self.records[start..];
         while let Some(&first) = rest.get(at::LENGTH) {
             let length = (first & u64::from(u32::MAX)) as usize;
@@ -164,7 +171,9 @@ impl Known {
                 self.damaged.set(true);
                 return None;
             }
-            if let Some(found) = decode(record).filter(|found| windows(text, found) == Some(record[at::WINDOWS])) {
+            let Some(found) = decode(record) else { continue };
+            prepare(&found.sites);
+            if windows(text, &found) == Some(record[at::WINDOWS]) {
                 self.next.set(self.records.len() - rest.len());
                 return Some(found);
             }
@@ -359,7 +368,7 @@ mod tests {
         }
 
         fn knows(&self, file: &Identity) -> bool {
-            self.known().find(file, 4096, &self.text).is_some()
+            self.known().find(file, 4096, &self.text, &mut |_| ()).is_some()
         }
 
         fn length(&self) -> u64 {
@@ -379,11 +388,11 @@ mod tests {
         bench.learn(&FILE);
         let known = bench.known();
         for file in [FILE, other, other, FILE] {
-            let found = known.find(&file, 4096, &bench.text).unwrap();
+            let found = known.find(&file, 4096, &bench.text, &mut |_| ()).unwrap();
             assert_eq!((found.sites, found.left, found.wide), (bench.found().sites, vec![7, 9], true));
         }
-        assert!(known.find(&FILE, 0, &bench.text).is_none());
-        assert!(known.find(&FILE, 4096, &bench.text[1..]).is_none());
+        assert!(known.find(&FILE, 0, &bench.text, &mut |_| ()).is_none());
+        assert!(known.find(&FILE, 4096, &bench.text[1..], &mut |_| ()).is_none());
         assert_eq!(bench.length(), 2 * 8 * (at::SITES as u64 + 3));
         assert_eq!(fs::metadata(bench.path("libheddle-1.sites")).unwrap().permissions().mode() & 0o022, 0);
     }
@@ -445,7 +454,7 @@ mod tests {
         damaged[5] ^= 1;
         fs::write(&path, damaged).unwrap();
         let mut known = bench.known();
-        assert!(known.find(&FILE, 4096, &bench.text).is_none());
+        assert!(known.find(&FILE, 4096, &bench.text, &mut |_| ()).is_none());
         known.learn(&FILE, 4096, &bench.text, &bench.found());
         known.save();
         assert_eq!(fs::read(&path).unwrap(), whole);

@@ -25,11 +25,102 @@ const EXEC: u32 = linux::PROT_EXEC;
 /// a compiler may keep a ymm register across a call when it sees that the callee spares it (GCC's `-fipa-ra`).
 const BASELINE: [&[u8]; 7] = [b"libc.so", b"libc-2", b"ld-linux", b"libpthread", b"libgomp", b"libstdc++", b"librt"];
 
+/// Where the unchanged contents of a mapping are.
+enum Source<'a> {
+    /// In the file at this path.
+    Path(&'a [u8]),
+    /// In the file behind this descriptor.
+    Descriptor(i32),
+    /// Nowhere else: the mapping is the kernel's own.
+    Kernel,
+}
+
+/// The text of a mapping. While it is open, it is writable and not executable; dropped open, it gets its protection back.
+struct Text<'a> {
+    mapping: Range<usize>,
+    prot: u32,
+    source: Source<'a>,
+    /// In the file.
+    offset: u64,
+    open: bool,
+}
+
+impl<'a> Text<'a> {
+    fn new(mapping: Range<usize>, prot: u32, source: Source<'a>, offset: u64) -> Text<'a> {
+        Text { mapping, prot, source, offset, open: false }
+    }
+
+    /// Makes it writable, and not executable. `windows`: what is going to be looked at and changed.
+    ///
+    /// # Safety
+    /// Nothing runs in the mapping until it is shut or dropped.
+    unsafe fn open(&mut self, windows: impl Iterator<Item = Range<usize>>) -> Result<(), Error> {
+        if self.open {
+            return Ok(());
+        }
+        // SAFETY: what is not the kernel's is of a file; the caller vouches that nothing needs the text to be executable.
+        unsafe {
+            if !matches!(self.source, Source::Kernel) {
+                empty(&self.mapping);
+            }
+            self.protect(READ | WRITE)?;
+        }
+        self.open = true;
+        copy_pages(windows);
+        Ok(())
+    }
+
+    /// Restores its protection. Should the system refuse to make changed text executable, it is the unchanged one afterwards.
+    fn shut(&mut self) -> Result<(), Error> {
+        if !self.open {
+            return Ok(());
+        }
+        self.open = false;
+        // SAFETY: it is the protection that the mapping had.
+        let result = unsafe { self.protect(self.prot) };
+        if result.is_err() {
+            // SAFETY: who opened it vouches that nothing runs there.
+            unsafe { self.restore() };
+        }
+        result
+    }
+
+    /// Maps the unchanged file over it.
+    ///
+    /// # Safety
+    /// Nothing runs in the mapping, and it is that of the file's part at `offset`.
+    unsafe fn restore(&self) {
+        let file = match self.source {
+            Source::Path(path) => Fd::open(path),
+            Source::Descriptor(fd) => Fd::duplicate(fd),
+            Source::Kernel => None,
+        };
+        let Some(file) = file else { return };
+        let flags = linux::MAP_PRIVATE | linux::MAP_FIXED;
+        let Range { start, end } = self.mapping;
+        // SAFETY: the same file at the same place: the text as it was before it was changed.
+        unsafe { sys!(linux::__NR_mmap, start, end - start, self.prot, flags, file.0, self.offset) };
+    }
+
+    unsafe fn protect(&self, prot: u32) -> Result<(), Error> {
+        // SAFETY: the caller knows what the mapping is used for; its extent is that of a whole mapping.
+        sys::check(unsafe { sys!(linux::__NR_mprotect, self.mapping.start, self.mapping.len(), prot) })
+            .map(|_| ())
+            .map_err(Error::Protect)
+    }
+}
+
+impl Drop for Text<'_> {
+    fn drop(&mut self) {
+        // Nobody is left to be told.
+        let _ = self.shut();
+    }
+}
+
 /// A mapping with its stubs made and its text still unchanged.
 struct Plan<'a> {
     name: &'a [u8],
-    mapping: Range<usize>,
-    prot: u32,
+    text: Text<'a>,
     chunk: Option<Chunk>,
     patches: Vec<Patch>,
     left: u32,
@@ -50,6 +141,28 @@ fn fill(text: &Range<usize>) {
     unsafe { sys!(linux::__NR_madvise, start, text.end - start, linux::MADV_POPULATE_READ) };
 }
 
+/// Has the kernel make copies of the pages that the windows lie in, which are going to be changed: one call for neighbours
+/// instead of a fault for each page. The text is open. Kernels before 5.14 refuse, which does not matter.
+fn copy_pages(windows: impl Iterator<Item = Range<usize>>) {
+    // SAFETY: the pages' contents stay as they are, and they were to become this process's own anyway.
+    let copy = |r: &Range<usize>| unsafe { sys!(linux::__NR_madvise, r.start, r.len(), linux::MADV_POPULATE_WRITE) };
+    let mut run = 0..0;
+    for window in windows {
+        let pages = window.start & !4095..window.end.next_multiple_of(4096);
+        if (run.start..=run.end).contains(&pages.start) && !run.is_empty() {
+            run.end = run.end.max(pages.end);
+            continue;
+        }
+        if !run.is_empty() {
+            copy(&run);
+        }
+        run = pages;
+    }
+    if !run.is_empty() {
+        copy(&run);
+    }
+}
+
 /// Whether all pages can be read: a mapping may reach beyond the end of its file, which may have become shorter.
 fn is_there(range: &Range<usize>) -> bool {
     (range.start & !4095..range.end).step_by(4096).all(|page| words::load(page).is_some())
@@ -62,43 +175,47 @@ struct Survey {
 
 impl Survey {
     /// # Safety
-    /// `mapping` maps `image`'s file from `offset` on, readable, and does not change meanwhile.
-    unsafe fn new(image: &Image, mapping: &Range<usize>, offset: u64) -> Survey {
-        // SAFETY: the caller's.
-        unsafe { Survey::with(image, mapping, offset, &mut Known::default(), None) }
+    /// `text` is of `image`'s file, readable, and does not change meanwhile.
+    unsafe fn new(image: &Image, text: &mut Text) -> Survey {
+        // SAFETY: the caller's; a text that is not known is not opened.
+        unsafe { Survey::with(image, text, &mut Known::default(), None) }
     }
 
-    /// As `new`, but a text that is known is not searched. `file`: the state that the mapped file is in.
+    /// As `new`, but a text that is known is not searched: it is open afterwards, if it has sites. `state`: what is mapped.
     ///
     /// # Safety
-    /// As for `new`.
-    unsafe fn with(
-        image: &Image,
-        mapping: &Range<usize>,
-        offset: u64,
-        known: &mut Known,
-        file: Option<Identity>,
-    ) -> Survey {
-        let parts = image.executable(offset, mapping.len()).filter_map(|(at, vaddr, len)| {
-            let text = mapping.start + at..mapping.start + at + len;
+    /// As for `new`; if there is a `state`, nothing runs in the text until it is shut or dropped.
+    unsafe fn with(image: &Image, text: &mut Text, known: &mut Known, state: Option<Identity>) -> Survey {
+        let mut parts = Vec::new();
+        for (at, vaddr, len) in image.executable(text.offset, text.mapping.len()) {
+            let part = text.mapping.start + at..text.mapping.start + at + len;
             // SAFETY: the caller vouches for the mapping; the part is within it. Whether the file is that long is asked before it
             // is read, or was when this state of it was searched.
-            let bytes = unsafe { core::slice::from_raw_parts(text.start as *const u8, text.len()) };
-            let from = offset + at as u64;
-            if let Some(found) = file.and_then(|file| known.find(&file, from, bytes)) {
-                return Some((text, vaddr, found));
+            let bytes = unsafe { core::slice::from_raw_parts(part.start as *const u8, part.len()) };
+            let from = text.offset + at as u64;
+            // The pages with sites are copied before they are looked at, which would only map the file's.
+            let prepare = &mut |sites: &[Site]| {
+                if !sites.is_empty() {
+                    let windows = sites.iter().map(|s| part.start + s.start as usize..part.start + s.end() as usize);
+                    // SAFETY: the caller's. If the system refuses, it will do so again when there is something to write.
+                    let _ = unsafe { text.open(windows) };
+                }
+            };
+            if let Some(found) = state.and_then(|state| known.find(&state, from, bytes, prepare)) {
+                parts.push((part, vaddr, found));
+                continue;
             }
-            fill(&text);
-            if !is_there(&text) {
-                return None;
+            fill(&part);
+            if !is_there(&part) {
+                continue;
             }
             let found = find::find(image, bytes, vaddr);
-            if let Some(file) = file {
-                known.learn(&file, from, bytes, &found);
+            if let Some(state) = state {
+                known.learn(&state, from, bytes, &found);
             }
-            Some((text, vaddr, found))
-        });
-        Survey { parts: parts.collect() }
+            parts.push((part, vaddr, found));
+        }
+        Survey { parts }
     }
 
     fn sites(&self) -> usize {
@@ -106,25 +223,24 @@ impl Survey {
     }
 }
 
-/// Makes the stubs for what was found in `mapping`.
+/// Makes the stubs for what was found in `text`.
 ///
 /// # Safety
 /// As for `Survey::new`, whose result `survey` is.
 unsafe fn plan<'a>(
     name: &'a [u8],
-    mapping: Range<usize>,
-    prot: u32,
+    text: Text<'a>,
     survey: &Survey,
     entries: &Entries,
     maps: &mut dyn FnMut() -> Result<Maps, i32>,
 ) -> Result<Plan<'a>, Error> {
     let left = survey.parts.iter().map(|p| p.2.left.len() as u32).sum();
-    let mut plan = Plan { name, mapping, prot, chunk: None, patches: Vec::new(), left };
+    let mut plan = Plan { name, text, chunk: None, patches: Vec::new(), left };
     let count = survey.sites();
     if count == 0 {
         return Ok(plan);
     }
-    let mut chunk = Chunk::new(count, &plan.mapping, entries, maps)?;
+    let mut chunk = Chunk::new(count, &plan.text.mapping, entries, maps)?;
     let baseline = BASELINE.iter().any(|b| name.starts_with(b)) && !survey.parts.iter().any(|p| p.2.wide);
     plan.patches.reserve(count);
     for (text, _, found) in &survey.parts {
@@ -202,17 +318,10 @@ impl Plan<'_> {
     /// Makes the text writable, and not executable.
     ///
     /// # Safety
-    /// Nothing runs in the mapping until `close` has returned.
-    unsafe fn open(&self) -> Result<(), Error> {
-        // SAFETY: the caller vouches that nothing needs the text to be executable.
-        unsafe { self.protect(READ | WRITE) }
-    }
-
-    unsafe fn protect(&self, prot: u32) -> Result<(), Error> {
-        // SAFETY: the caller knows what the mapping is used for; its extent is that of a whole mapping.
-        sys::check(unsafe { sys!(linux::__NR_mprotect, self.mapping.start, self.mapping.len(), prot) })
-            .map(|_| ())
-            .map_err(Error::Protect)
+    /// Nothing runs in the mapping until it is shut.
+    unsafe fn open(&mut self) -> Result<(), Error> {
+        // SAFETY: the caller's.
+        unsafe { self.text.open(self.patches.iter().map(|p| p.at..p.at + usize::from(p.len))) }
     }
 
     /// Writes the jumps.
@@ -226,35 +335,18 @@ impl Plan<'_> {
         }
     }
 
-    /// Restores the protection of the text. Should the system refuse to make the changed text executable, maps the
-    /// unchanged file over it; `file` opens it.
-    ///
-    /// # Safety
-    /// `file` yields a descriptor of the mapped file, which is mapped from `offset` on.
-    unsafe fn close(&self, offset: u64, file: impl FnOnce() -> Option<Fd>) -> Result<(), Error> {
-        // SAFETY: it is the protection that the mapping had.
-        let result = unsafe { self.protect(self.prot) };
-        if result.is_err()
-            && let Some(fd) = file()
-        {
-            let flags = linux::MAP_PRIVATE | linux::MAP_FIXED;
-            // SAFETY: the same file at the same place: the text as it was before it was changed.
-            unsafe { sys!(linux::__NR_mmap, self.mapping.start, self.mapping.len(), self.prot, flags, fd.0, offset) };
-        }
-        result
-    }
-
     /// The patched part of the mapping.
     fn patched(&self) -> Range<usize> {
         match (self.patches.first(), self.patches.last()) {
             (Some(first), Some(last)) => first.at..last.at + usize::from(last.len),
-            _ => self.mapping.start..self.mapping.start,
+            _ => self.text.mapping.start..self.text.mapping.start,
         }
     }
 
     fn register(self, registry: &mut Registry) {
         let patched = self.patched();
-        registry.add(self.name, self.mapping, patched, self.chunk, self.patches.len() as u32, self.left);
+        let mapping = self.text.mapping.clone();
+        registry.add(self.name, mapping, patched, self.chunk, self.patches.len() as u32, self.left);
     }
 
     /// Gives up: the sites stay as they are.
@@ -268,27 +360,9 @@ impl Plan<'_> {
     }
 }
 
-/// Tries on a scratch mapping of a page of `m`'s file whether changed code may become executable.
-fn probe(maps: &Maps, m: &Mapping) -> Result<(), Error> {
-    let Some(fd) = Fd::open(maps.path(m)) else { return Ok(()) };
-    // SAFETY: a new mapping, which is used and removed here only.
-    let page = sys::check(unsafe { sys!(linux::__NR_mmap, 0, 4096, READ | WRITE, linux::MAP_PRIVATE, fd.0, m.offset) });
-    drop(fd);
-    let page = page.map_err(Error::Protect)?;
-    // SAFETY: the page was mapped above: a private, writable one of a file that is longer than its offset.
-    let result = unsafe {
-        let first = page as *mut u8;
-        first.write_volatile(first.read_volatile());
-        let result = sys::check(sys!(linux::__NR_mprotect, page, 4096, READ | EXEC));
-        sys!(linux::__NR_munmap, page, 4096);
-        result
-    };
-    result.map(|_| ()).map_err(Error::Protect)
-}
-
-/// Takes the pages of `mapping`, whose text has been searched, out of the page tables again, but for those that have been
-/// changed (by a debugger, say, or by the loader): a fork copies an entry for each page of a mapping with changed pages, and
-/// the search has made one for every page that there is.
+/// Takes the pages of `mapping` out of the page tables, but for those that have been changed (by a debugger, say, or by the
+/// loader). A fork copies an entry for each page of a mapping with changed pages, and a search has made one for every page
+/// that there is; and a page that is there is more work to copy than one that is not.
 ///
 /// # Safety
 /// `mapping` maps a file, privately.
@@ -353,10 +427,10 @@ pub unsafe fn rewrite_all(entries: Entries, skip: Range<usize>) -> Result<(), Er
     }
     let mut known = Known::read(&registry.library);
     let wanted = |m: &&Mapping| m.prot & EXEC != 0 && m.inode != 0 && m.private && !overlap(&m.range, &skip);
-    let mut plans: Vec<(Plan, &Mapping)> = Vec::new();
+    let mut plans: Vec<Plan> = Vec::new();
     let mut result = Ok(());
     for m in maps.list.iter().filter(wanted).filter(|m| m.prot & READ != 0) {
-        // SAFETY: there is no other thread that could change a mapping.
+        // SAFETY: there is no other thread that could change a mapping, and nothing runs in it.
         let made = unsafe {
             let Some(image) = Image::loaded(&maps, m) else { continue };
             if image.is_go() {
@@ -366,29 +440,25 @@ pub unsafe fn rewrite_all(entries: Entries, skip: Range<usize>) -> Result<(), Er
                 break;
             }
             let file = known.identity(m.range.len(), || Identity::at(maps.path(m), m.inode, image.beginning()));
-            let survey = Survey::with(&image, &m.range, m.offset, &mut known, file);
+            let mut text = Text::new(m.range.clone(), m.prot, Source::Path(maps.path(m)), m.offset);
+            let survey = Survey::with(&image, &mut text, &mut known, file);
             // A reservation changes the mappings.
             let mut now = || Maps::read();
-            plan(file_name(maps.path(m)), m.range.clone(), m.prot, &survey, &entries, &mut now)
+            plan(file_name(maps.path(m)), text, &survey, &entries, &mut now)
         };
         match made {
-            Ok(plan) => plans.push((plan, m)),
+            Ok(plan) => plans.push(plan),
             Err(e) => {
                 result = Err(e);
                 break;
             }
         }
     }
-    if result.is_ok()
-        && let Some((_, m)) = plans.iter().find(|(p, _)| p.chunk.is_some())
-    {
-        result = probe(&maps, m);
-    }
     if result.is_ok() {
         // SAFETY: the caller vouches that nothing runs in these mappings meanwhile.
-        result = unsafe { apply(&plans, &maps) };
+        result = unsafe { apply(&mut plans) };
     }
-    for (plan, _) in plans {
+    for plan in plans {
         match result {
             Ok(()) if plan.chunk.is_some() || plan.left > 0 => plan.register(registry),
             Ok(()) => {}
@@ -407,8 +477,9 @@ pub unsafe fn rewrite_all(entries: Entries, skip: Range<usize>) -> Result<(), Er
         // SAFETY: as above.
         unsafe {
             let Some(image) = Image::loaded(&maps, m) else { continue };
-            let survey = Survey::new(&image, &m.range, m.offset);
-            rewrite_one(registry, &entries, b"[vdso]", m.range.clone(), m.prot, &survey, 0, || None);
+            let mut text = Text::new(m.range.clone(), m.prot, Source::Kernel, m.offset);
+            let survey = Survey::new(&image, &mut text);
+            rewrite_one(registry, &entries, b"[vdso]", text, &survey);
         }
     }
     let anonymous = |m: &&Mapping| m.prot & EXEC != 0 && m.inode == 0 && !is_kernels(maps.path(m));
@@ -424,37 +495,30 @@ fn is_kernels(path: &[u8]) -> bool {
     [b"[vdso]".as_slice(), b"[vvar", b"[vsyscall]", b"[uprobes]"].iter().any(|p| path.starts_with(p))
 }
 
-/// Writes the jumps of all plans, or none.
+/// Writes the jumps of all plans, or none. A text that is left open is shut when its plan is dropped.
 ///
 /// # Safety
-/// Nothing runs in the plans' mappings, which are those given beside them, of `maps`.
-unsafe fn apply(plans: &[(Plan, &Mapping)], maps: &Maps) -> Result<(), Error> {
-    let changed = || plans.iter().filter(|(p, _)| p.chunk.is_some());
-    for (opened, (plan, _)) in changed().enumerate() {
-        // SAFETY: the caller vouches that nothing runs there; it is a mapping of a file.
-        if let Err(e) = unsafe {
-            empty(&plan.mapping);
-            plan.open()
-        } {
-            for (plan, _) in changed().take(opened) {
-                // SAFETY: the text is unchanged; it gets its protection back.
-                let _ = unsafe { plan.protect(plan.prot) };
+/// Nothing runs in the plans' mappings.
+unsafe fn apply(plans: &mut [Plan]) -> Result<(), Error> {
+    for plan in plans.iter_mut().filter(|p| p.chunk.is_some()) {
+        // SAFETY: the caller's.
+        unsafe { plan.open() }?;
+    }
+    for i in 0..plans.len() {
+        if plans[i].chunk.is_none() {
+            continue;
+        }
+        // SAFETY: opened above.
+        unsafe { plans[i].write() };
+        if let Err(e) = plans[i].text.shut() {
+            for plan in plans[..i].iter().filter(|p| p.chunk.is_some()) {
+                // SAFETY: nothing has run there yet.
+                unsafe { plan.text.restore() };
             }
             return Err(e);
         }
     }
-    let mut result = Ok(());
-    for (plan, m) in changed() {
-        // SAFETY: opened above. The mapping's path names its file.
-        let closed = unsafe {
-            if result.is_ok() {
-                plan.write();
-            }
-            plan.close(m.offset, || Fd::open(maps.path(m)))
-        };
-        result = result.and(closed);
-    }
-    result
+    Ok(())
 }
 
 /// Rewrites a file mapping that the loader has just made executable, before any code in it runs.
@@ -488,8 +552,9 @@ pub unsafe fn rewrite_mapping(start: usize, len: usize, fd: i32, file_offset: u6
         let state = known.identity(range.len(), || Identity::behind(fd, image.beginning()));
         // SAFETY: the caller vouches for the mapping.
         unsafe {
-            let survey = Survey::with(&image, &range, file_offset, &mut known, state);
-            rewrite_one(registry, &entries, name, range, prot, &survey, file_offset, || Fd::duplicate(fd));
+            let mut text = Text::new(range, prot, Source::Descriptor(fd), file_offset);
+            let survey = Survey::with(&image, &mut text, &mut known, state);
+            rewrite_one(registry, &entries, name, text, &survey);
         }
         known.save();
         return;
@@ -506,14 +571,13 @@ pub unsafe fn rewrite_mapping(start: usize, len: usize, fd: i32, file_offset: u6
         // SAFETY: the caller vouches for the mapping; the rest of the object is what the loader mapped beside it.
         unsafe {
             let Some(image) = Image::loaded(&maps, m) else { continue };
-            let survey = Survey::new(&image, &m.range, m.offset);
             let path = maps.path(m);
+            let mut text = Text::new(m.range.clone(), m.prot, Source::Path(path), m.offset);
+            let survey = Survey::new(&image, &mut text);
             if image.is_go() {
                 warn_of_go(file_name(path));
             }
-            rewrite_one(registry, &entries, file_name(path), m.range.clone(), m.prot, &survey, m.offset, || {
-                Fd::open(path)
-            });
+            rewrite_one(registry, &entries, file_name(path), text, &survey);
         }
     }
 }
@@ -528,21 +592,11 @@ fn warn_of_go(name: &[u8]) {
 }
 
 /// # Safety
-/// As for `rewrite_mapping`; `file` yields the mapped file, which is mapped from `offset` on.
-#[expect(clippy::too_many_arguments, reason = "the two callers have them from different sources")]
-unsafe fn rewrite_one(
-    registry: &mut Registry,
-    entries: &Entries,
-    name: &[u8],
-    mapping: Range<usize>,
-    prot: u32,
-    survey: &Survey,
-    offset: u64,
-    file: impl FnOnce() -> Option<Fd>,
-) {
+/// As for `rewrite_mapping`; `survey` is that of `text`.
+unsafe fn rewrite_one(registry: &mut Registry, entries: &Entries, name: &[u8], text: Text, survey: &Survey) {
+    let mapping = text.mapping.clone();
     // SAFETY: the caller vouches for the mapping.
-    let plan = unsafe { plan(name, mapping.clone(), prot, survey, entries, &mut Maps::read) };
-    let Ok(plan) = plan else {
+    let Ok(mut plan) = (unsafe { plan(name, text, survey, entries, &mut Maps::read) }) else {
         let left = survey.parts.iter().map(|p| p.2.left.len()).sum::<usize>() + survey.sites();
         return registry.add(name, mapping.clone(), mapping, None, 0, left as u32);
     };
@@ -552,14 +606,11 @@ unsafe fn rewrite_one(
         }
         return;
     }
-    // SAFETY: the caller vouches that nothing runs in the mapping, which is of a file if it is not the kernel's.
+    // SAFETY: the caller vouches that nothing runs in the mapping.
     let result = unsafe {
-        if !is_kernels(name) {
-            empty(&plan.mapping);
-        }
         plan.open().and_then(|()| {
             plan.write();
-            plan.close(offset, file)
+            plan.text.shut()
         })
     };
     match result {
@@ -598,8 +649,9 @@ pub unsafe fn survey(f: &mut dyn FnMut(&[u8], usize, &Found)) -> Result<(), Erro
         // SAFETY: the caller vouches for the mappings.
         unsafe {
             let Some(image) = Image::loaded(&maps, m) else { continue };
-            for (text, _, found) in &Survey::new(&image, &m.range, m.offset).parts {
-                f(maps.path(m), text.start, found);
+            let mut text = Text::new(m.range.clone(), m.prot, Source::Path(maps.path(m)), m.offset);
+            for (part, _, found) in &Survey::new(&image, &mut text).parts {
+                f(maps.path(m), part.start, found);
             }
         }
     }

@@ -275,9 +275,13 @@ const EEXIST: i32 = linux_raw_sys::errno::EEXIST as i32;
 /// Called once, before any stub is made.
 pub unsafe fn use_first_area() -> Result<(), Error> {
     let start = &raw const FIRST_AREA as usize;
-    // Readable, since leak checkers search the data of all libraries.
     // SAFETY: zeroed memory of our own that nobody uses.
-    sys::check(unsafe { sys!(linux::__NR_mprotect, start, AREA, linux::PROT_READ) }).map_err(Error::NoStubMemory)?;
+    let protect = |prot| sys::check(unsafe { sys!(linux::__NR_mprotect, start, AREA, prot) });
+    // A system that lets nothing become executable says so here, where nothing has been changed.
+    protect(linux::PROT_READ | linux::PROT_EXEC)
+        .map_err(|errno| if errno == ENOMEM { Error::NoStubMemory(errno) } else { Error::Protect(errno) })?;
+    // Readable, since leak checkers search the data of all libraries.
+    protect(linux::PROT_READ).map_err(Error::NoStubMemory)?;
     // Release: as for all areas. pairs: stub.area.start
     AREA_TABLE[0].start.store(start, Ordering::Release);
     Ok(())

@@ -182,6 +182,62 @@ fn mappings_come_and_go() {
 }
 
 #[test]
+fn a_known_text_that_differs_is_searched_and_executable_afterwards() {
+    use std::os::fd::AsRawFd;
+    let maps = Maps::read().unwrap();
+    let loaded = executable(&maps, b"/ld-linux");
+    let original = std::string::String::from_utf8(maps.path(&loaded).to_vec()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (library, copy) = (folder.path().join("libheddle-1.so"), folder.path().join("copy"));
+    std::fs::write(&library, "library").unwrap();
+    std::fs::copy(original, &copy).unwrap();
+    // Else it is one that may still change, and not recorded.
+    std::thread::sleep(std::time::Duration::from_millis(3100));
+    let file = std::fs::File::open(copy).unwrap();
+    let (len, fd) = (loaded.range.len(), file.as_raw_fd());
+    let before = {
+        let mut hold = hold();
+        let registry = hold.registry();
+        // Nothing runs in the mapping, so nothing enters.
+        registry.entries = Some(Entries { syscall: 1, syscall_full: 2, post: 3 });
+        core::mem::replace(&mut registry.library, library.to_str().unwrap().as_bytes().to_vec())
+    };
+    let records = || std::fs::metadata(library.with_extension("sites")).map_or(0, |m| m.len());
+    let protection = |at: usize| Maps::read().unwrap().list.iter().find(|m| m.range.contains(&at)).unwrap().prot;
+    // Rewrites a new mapping, in which bytes have been changed; answers where there are jumps.
+    let rewrite = |changes: &[usize]| {
+        // SAFETY: a new private mapping of a file's text, in which nothing runs.
+        unsafe {
+            let flags = linux::MAP_PRIVATE;
+            let start = sys::check(sys!(linux::__NR_mmap, 0, len, 3, flags, fd, loaded.offset)).unwrap();
+            let text = core::slice::from_raw_parts_mut(start as *mut u8, len);
+            for &at in changes {
+                text[at] = 0xcc;
+            }
+            let unchanged = text.to_vec();
+            sys::check(sys!(linux::__NR_mprotect, start, len, 5)).unwrap();
+            rewrite_mapping(start, len, fd, loaded.offset, 5);
+            assert_eq!(protection(start), 5);
+            let is_jump = |&at: &usize| text[at] == 0xe9 && unchanged[at] != 0xe9;
+            let jumps: Vec<usize> = (0..len).filter(is_jump).collect();
+            forget(start, len);
+            sys!(linux::__NR_munmap, start, len);
+            jumps
+        }
+    };
+    let found = rewrite(&[]);
+    let learnt = records();
+    assert!(found.len() > 20 && learnt > 0, "{} jumps, {learnt} bytes", found.len());
+    assert_eq!((rewrite(&[]), records()), (found.clone(), learnt), "known");
+    // As a debugger would: a trap where a window begins.
+    let broken = found[found.len() / 2];
+    assert!(!rewrite(&[broken]).contains(&broken));
+    assert!(records() > learnt, "searched again");
+    assert_eq!(rewrite(&[]), found);
+    hold().registry().library = before;
+}
+
+#[test]
 fn emptying_a_text_keeps_what_was_changed_in_it() {
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::FileExt;
