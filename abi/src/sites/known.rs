@@ -10,7 +10,7 @@
 //! A record is for one part of a file, named by device, inode, size, the time of the last change (ctime, which no program can set) and
 //! the first KiB, which holds the build id. Sites are compared with the text all the same, as far as windows reach. A file
 //! that was changed less than [`SETTLED`] seconds before is not recorded: it could change again within one tick of its
-//! filesystem's clock.
+//! filesystem's clock. The kernel's own object is in no file: its record is named by the sum of all its bytes.
 //!
 //! # Writing
 //! Records are appended by one `write` each time. Half a record at the end is ignored, and everything behind a damaged one;
@@ -61,6 +61,12 @@ impl Identity {
     pub fn behind(fd: i32, beginning: &[u8]) -> Option<Identity> {
         // SAFETY: writes the answer only.
         Identity::of(&stat(|to| unsafe { sys!(linux::__NR_fstat, fd, to) })?, beginning)
+    }
+
+    /// That of an object which is in no file: what tells its state is all that is in it.
+    pub fn of_contents(contents: &[u8]) -> Identity {
+        let size = contents.len() as u64;
+        Identity { device: 0, inode: 0, size, seconds: 0, nanoseconds: 0, beginning: sum_of_bytes(contents, 0) }
     }
 
     fn of(stat: &linux::stat, beginning: &[u8]) -> Option<Identity> {
@@ -253,7 +259,8 @@ fn sum(words: &[u64], before: u64) -> u64 {
 fn sum_of_bytes(bytes: &[u8], before: u64) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let before = words.iter().fold(before, |sum, &word| mix(sum, u64::from_le_bytes(word)));
-    rest.iter().fold(mix(before, rest.len() as u64), |sum, &byte| mix(sum, u64::from(byte)))
+    let last = rest.iter().fold(0, |word, &byte| word << 8 | u64::from(byte));
+    mix(before, (rest.len() as u64) << 56 | last)
 }
 
 fn terminated(path: &[u8]) -> Vec<u8> {
@@ -507,6 +514,17 @@ mod tests {
         for library in ["libheddle-1.so", "/memfd:heddle (deleted)", "", "/nowhere/libheddle-1.so"] {
             assert!(Known::read(library.as_bytes()).identity(LEAST, || Some(FILE)).is_none(), "{library}");
         }
+    }
+
+    #[test]
+    fn an_object_without_a_file_is_known_by_all_its_bytes() {
+        let bench = Bench::new();
+        let mut contents = vec![3; 8192];
+        bench.learn(&Identity::of_contents(&contents));
+        assert!(bench.knows(&Identity::of_contents(&contents)));
+        assert!(!bench.knows(&Identity::of_contents(&contents[1..])));
+        contents[8191] = 4;
+        assert!(!bench.knows(&Identity::of_contents(&contents)));
     }
 
     #[test]

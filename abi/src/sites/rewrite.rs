@@ -466,7 +466,6 @@ pub unsafe fn rewrite_all(entries: Entries, skip: Range<usize>) -> Result<(), Er
         }
     }
     result?;
-    known.save();
     // Those that were shared before their `mmap` could be seen.
     for m in maps.list.iter().filter(|m| !m.private && !is_kernels(maps.path(m))) {
         memory::note_mapped(m.range.start, m.range.end);
@@ -478,10 +477,12 @@ pub unsafe fn rewrite_all(entries: Entries, skip: Range<usize>) -> Result<(), Er
         unsafe {
             let Some(image) = Image::loaded(&maps, m) else { continue };
             let mut text = Text::new(m.range.clone(), m.prot, Source::Kernel, m.offset);
-            let survey = Survey::new(&image, &mut text);
+            let contents = core::slice::from_raw_parts(m.range.start as *const u8, m.range.len());
+            let survey = Survey::with(&image, &mut text, &mut known, Some(Identity::of_contents(contents)));
             rewrite_one(registry, &entries, b"[vdso]", text, &survey);
         }
     }
+    known.save();
     let anonymous = |m: &&Mapping| m.prot & EXEC != 0 && m.inode == 0 && !is_kernels(maps.path(m));
     for m in maps.list.iter().filter(anonymous).filter(|m| !overlap(&m.range, &skip)) {
         registry.add(b"[anon]", m.range.clone(), m.range.clone(), None, 0, 1);
