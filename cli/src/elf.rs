@@ -140,11 +140,12 @@ pub fn needs_asan(path: &Path) -> bool {
         let cache = ReadCache::new(File::open(path).ok()?);
         let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
         let endian = elf.endian();
-        for section in elf.elf_section_table().iter() {
+        let sections = elf.elf_section_table();
+        for section in sections.iter() {
             let Some((entries, strings)) = section.dynamic(endian, &cache).ok()? else { continue };
-            let strings = elf.elf_section_table().strings(endian, &cache, strings).ok()?;
+            let strings = sections.section(strings).ok()?.data(endian, &cache).ok()?;
             let needed = entries.iter().filter(|entry| entry.d_tag.get(endian) == abi::DT_NEEDED);
-            let mut names = needed.filter_map(|entry| strings.get(u32::try_from(entry.d_val.get(endian)).ok()?).ok());
+            let mut names = needed.filter_map(|entry| strings.get(usize::try_from(entry.d_val.get(endian)).ok()?..));
             return Some(names.any(|name| name.starts_with(b"libasan.so")));
         }
         None
@@ -194,18 +195,23 @@ fn check_loader(loader: &str) -> Result<(), String> {
 }
 
 /// The version of the glibc in this file: the newest of the symbol versions it defines.
+///
+/// Strings are taken out of a table that is read as a whole: `object`'s own way reads the file for each, and searches with
+/// the vector instructions that it first asks the processor for, which takes a virtual machine longer than all the rest.
 fn glibc_of(libc: &Path) -> Option<Glibc> {
     let file = File::open(libc).ok()?;
     let cache = ReadCache::new(file);
     let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
     let endian = elf.endian();
     let mut newest = None;
-    for section in elf.elf_section_table().iter() {
+    let sections = elf.elf_section_table();
+    for section in sections.iter() {
         let Some((mut definitions, strings)) = section.gnu_verdef(endian, &cache).ok()? else { continue };
-        let strings = elf.elf_section_table().strings(endian, &cache, strings).ok()?;
+        let strings = sections.section(strings).ok()?.data(endian, &cache).ok()?;
         while let Some((_, mut names)) = definitions.next().ok()? {
             if let Some(name) = names.next().ok()? {
-                newest = newest.max(Glibc::from_symbol_version(name.name(endian, strings).ok()?));
+                let name = strings.get(name.vda_name.get(endian) as usize..)?.split(|&b| b == 0).next()?;
+                newest = newest.max(Glibc::from_symbol_version(name));
             }
         }
     }
