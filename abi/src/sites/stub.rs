@@ -254,7 +254,7 @@ impl Chunk {
     /// Gives the memory back. Nobody may jump to its stubs any more.
     pub fn free(&self) {
         self.mark(false);
-        // SAFETY: the pages are the chunk's, and unused from now on; the reservation stays, readable as in the beginning.
+        // SAFETY: the pages are the chunk's, and unused from now on; the reservation stays, readable.
         unsafe {
             sys!(linux::__NR_mprotect, self.range.start, self.range.len(), linux::PROT_READ);
             sys!(linux::__NR_madvise, self.range.start, self.range.len(), linux::MADV_DONTNEED);
@@ -283,8 +283,9 @@ pub unsafe fn use_first_area() -> Result<(), Error> {
     // A system that lets nothing become executable says so here, where nothing has been changed.
     protect(linux::PROT_READ | linux::PROT_EXEC)
         .map_err(|errno| if errno == ENOMEM { Error::NoStubMemory(errno) } else { Error::Protect(errno) })?;
-    // Readable, since leak checkers search the data of all libraries.
-    protect(linux::PROT_READ).map_err(Error::NoStubMemory)?;
+    // Then all of it is again what the loader made of it, and what lies around it: one mapping less for a fork to copy. It
+    // stays readable, since leak checkers search the data of all libraries.
+    protect(linux::PROT_READ | linux::PROT_WRITE).map_err(Error::NoStubMemory)?;
     // Release: as for all areas. pairs: stub.area.start
     AREA_TABLE[0].start.store(start, Ordering::Release);
     Ok(())
