@@ -10,11 +10,13 @@
 //! needs none, at the price of a disassembler.
 //!
 //! # Protocol
-//! 1. Find all sites of a mapping and choose their windows; nothing is changed.
+//! 1. Find all sites of a mapping and choose their windows; nothing is changed. A text whose sites are known is made writable
+//!    (and not executable) for it: the pages that they are on are copied, and looked at in the copies.
 //! 2. Write their stubs to fresh memory, which then becomes executable. A system that refuses that is noticed here.
-//! 3. Make the text writable (and not executable), write the jumps, restore its protection.
+//! 3. Make the text writable (and not executable) unless it is, write the jumps, restore its protection. Where the system refuses
+//!    that, the unchanged file is mapped in its place.
 //!
-//! A mapping's code does not run between the start of 3 and its end: at start-up there is one thread and it is in this
+//! A mapping's code does not run between the start of 1 and the end of 3: at start-up there is one thread and it is in this
 //! library; later, the loader hands over a mapping before it uses it.
 //!
 //! # Safety
