@@ -513,7 +513,10 @@ unsafe fn fault(w: *mut Worker, signal: u32, info: &SigInfo, context: &mut UCont
             let number = info[3] as u32;
             let frame = if t.is_null() { 0 } else { (*t).recover } as *const crate::entry::Frame;
             if !frame.is_null() && (*frame).rax == u64::from(number) {
-                let _ = pending::send_to_thread((*t).identity.tid.load(Ordering::Relaxed), info);
+                // Handlers compare the place of the call with that in their context.
+                let mut info = *info;
+                info[2] = crate::sites::site_end((*frame).continuation as usize) as u64;
+                let _ = pending::send_to_thread((*t).identity.tid.load(Ordering::Relaxed), &info);
             } else {
                 // As files answer that cannot be asked without waiting: they are polled then.
                 let refusal =

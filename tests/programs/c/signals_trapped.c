@@ -15,6 +15,7 @@ static void on_trap(int sig, siginfo_t *info, void *context) {
   greg_t *regs = ((ucontext_t *)context)->uc_mcontext.gregs;
   CHECK_EQ(sig, SIGSYS);
   CHECK_EQ(regs[REG_RAX], info->si_syscall);
+  CHECK_EQ(regs[REG_RIP], (intptr_t)info->si_call_addr); /* what Chromium's and Firefox's sandboxes ask */
   if (info->si_syscall != SYS_fchmod && info->si_syscall != SYS_getppid && info->si_syscall != SYS_truncate)
     check_failed(__FILE__, __LINE__, "trapped %d", info->si_syscall);
   trapped++;
