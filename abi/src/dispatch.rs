@@ -8,8 +8,9 @@ use crate::{
     credentials, fd, futex, io, kernel_locks, memory, poll, process, robust, scheduling, signal, start, task_files,
     thread, time, timer,
 };
-use core::sync::atomic::Ordering;
-use heddle_core::sched::{self, RT, Worker, worker};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use heddle_core::arch;
+use heddle_core::sched::{self, RT, Worker, base, worker};
 use heddle_core::stack::STACKS;
 use heddle_core::sys::{self, linux as l};
 use heddle_core::thread::Thread;
@@ -36,14 +37,48 @@ pub unsafe extern "C" fn dispatch(frame: &mut Frame, extended: u64, in_core: u64
     }
     // SAFETY: our own record; the frame is the program's call.
     unsafe {
+        let mut w = w;
         if w.is_null() {
-            return outside(frame);
+            if arch::worker_pointer() == 0 && BASE_IN_USE.load(Ordering::Relaxed) {
+                w = base::arrive();
+            }
+            if w.is_null() {
+                return with_own_base(frame);
+            }
         }
         let t = (*w).current;
         (*t).extended = extended != 0;
         (*t).recover = core::ptr::from_mut(frame) as usize;
         finish(frame, t)
     }
+}
+
+/// The program uses GS base: then 0 there does not tell a kernel thread that is not ours.
+static BASE_IN_USE: AtomicBool = AtomicBool::new(false);
+
+/// Gives GS base back to the program; see [`base`]. To be called after the last look at the worker's record.
+///
+/// # Safety
+/// `t` is the current thread, and goes on in the program.
+#[inline(always)]
+pub unsafe fn depart(t: *const Thread) {
+    // SAFETY: the caller's.
+    unsafe {
+        if (*t).gs_base != 0 {
+            if !BASE_IN_USE.load(Ordering::Relaxed) {
+                note_base();
+            }
+            arch::set_worker_pointer((*t).gs_base);
+        }
+    }
+}
+
+#[cold]
+fn note_base() {
+    for entry in &PERHAPS_OURS {
+        entry.store(1, Ordering::Relaxed);
+    }
+    BASE_IN_USE.store(true, Ordering::Relaxed);
 }
 
 /// The call of `frame` touched memory that is not there: its result is EFAULT. Reached from the kernel-level handler.
@@ -74,6 +109,9 @@ unsafe fn finish(frame: &mut Frame, t: *mut Thread) -> usize {
         }
     }
 }
+
+const ARCH_SET_GS: usize = 0x1001;
+const ARCH_GET_GS: usize = 0x1004;
 
 /// The calls that [`outside`] knows; all others are the kernel's as they are.
 const OUTSIDE: [u32; 35] = [
@@ -115,20 +153,38 @@ const OUTSIDE: [u32; 35] = [
 ];
 
 /// For the entry: what the low byte of a call's number tells, so that it need not come here for most calls of a kernel thread
-/// that is not ours. 0: none of those that [`outside`] knows.
-pub(crate) static PERHAPS_OURS: [u8; 256] = {
-    let mut table = [0; 256];
+/// that is not ours. 0: none of those that [`outside`] knows. All come here when the program uses GS base.
+pub(crate) static PERHAPS_OURS: [AtomicU8; 256] = {
+    let mut table = [const { AtomicU8::new(0) }; 256];
     let mut i = 0;
     while i < OUTSIDE.len() {
-        table[OUTSIDE[i] as usize % 256] = 1;
+        table[OUTSIDE[i] as usize % 256] = AtomicU8::new(1);
         i += 1;
     }
     table
 };
 
+/// As [`outside`], which wants to see by GS base that this is no worker. What the program has there comes back.
+unsafe fn with_own_base(frame: &mut Frame) -> usize {
+    let own = worker() as usize;
+    // SAFETY: the caller's; the value was there before.
+    unsafe {
+        if own == 0 {
+            return outside(frame, 0);
+        }
+        arch::set_worker_pointer(0);
+        let then = outside(frame, own);
+        // If this is a worker now, it has left the core.
+        arch::set_worker_pointer(own);
+        then
+    }
+}
+
 /// A kernel thread that is not ours, or a process in which no thread has been created yet. Only the calls of [`OUTSIDE`], and
 /// some more, come here.
-unsafe fn outside(frame: &mut Frame) -> usize {
+///
+/// `own`: what the program has in GS base.
+unsafe fn outside(frame: &mut Frame, own: usize) -> usize {
     let args = frame.arguments();
     // SAFETY: touches no memory.
     if RT.is_started() && unsafe { sys!(l::__NR_getpid) } as i32 != signal::kernel::process() {
@@ -142,7 +198,10 @@ unsafe fn outside(frame: &mut Frame) -> usize {
                 match CloneArgs::of_call(frame.rax as u32, args) {
                     Some(a) if a.is_ordinary_thread() => match start::start() {
                         // From here on this is a user thread inside the core.
-                        Ok(t) => return finish(frame, t),
+                        Ok(t) => {
+                            (*t).gs_base = own;
+                            return finish(frame, t);
+                        }
                         Err(errno) => -(errno as isize),
                     },
                     _ => return RAW_PLAIN,
@@ -531,16 +590,19 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
             }
             l::__NR_arch_prctl if a0 == l::ARCH_SET_FS as usize => {
                 (*t).thread_pointer = a1;
-                heddle_core::arch::set_thread_pointer(a1);
+                arch::set_thread_pointer(a1);
                 0
             }
-            // GS base is how the runtime finds its worker.
-            l::__NR_arch_prctl if a0 == 0x1001 => {
-                // ARCH_SET_GS
-                crate::report::line(format_args!(
-                    "the program sets GS base, which the runtime needs: use --mode kernel"
-                ));
-                fail(e::EPERM)
+            l::__NR_arch_prctl if a0 == ARCH_SET_GS => {
+                if a1 >> 47 != 0 {
+                    return Result(fail(e::EPERM));
+                }
+                (*t).gs_base = a1;
+                0
+            }
+            l::__NR_arch_prctl if a0 == ARCH_GET_GS => {
+                *(a1 as *mut usize) = (*t).gs_base;
+                0
             }
             l::__NR_prctl => thread::prctl(t, args!()),
             l::__NR_setuid
@@ -788,7 +850,13 @@ mod tests {
         let mut known = named("\nunsafe fn outside", "\n}\n");
         known.retain(|&name| name != Some("getpid"));
         assert_eq!(named("\nconst OUTSIDE", "\n];"), known);
-        assert!(known.len() > 30 && OUTSIDE.iter().all(|&n| PERHAPS_OURS[n as usize % 256] == 1));
-        assert!([l::__NR_read, l::__NR_write, l::__NR_openat].iter().all(|&n| PERHAPS_OURS[n as usize % 256] == 0));
+        assert!(
+            known.len() > 30 && OUTSIDE.iter().all(|&n| PERHAPS_OURS[n as usize % 256].load(Ordering::Relaxed) == 1)
+        );
+        assert!(
+            [l::__NR_read, l::__NR_write, l::__NR_openat]
+                .iter()
+                .all(|&n| PERHAPS_OURS[n as usize % 256].load(Ordering::Relaxed) == 0)
+        );
     }
 }

@@ -9,6 +9,7 @@
 //! Assembly; each routine states the register contract it relies on.
 
 use core::arch::naked_asm;
+use heddle_core::sched::{RT, Worker, base};
 
 /// The registers of a thread inside a system call, as the entry pushed them (lowest address first).
 #[repr(C)]
@@ -115,7 +116,7 @@ macro_rules! enter {
             "pushfq",
             "push r11",
             "push rax",
-            concat!("mov ecx, ", $extended),
+            concat!("mov r11d, ", $extended),
             "jmp {worker}",
             "3: lea rsp, [rsp - 128]",
             "push r11",
@@ -157,20 +158,56 @@ pub unsafe extern "C" fn enter_extended() {
     enter!("1")
 }
 
-/// On one of our workers.
+/// GS base, in rcx, is not 0: on one of our workers, or a value of the program's ([`base`]). r11 is what goes on in rcx.
 #[unsafe(naked)]
 unsafe extern "C" fn enter_worker() {
     naked_asm!(
         push_general!(),
         "cld",
+        "cmp qword ptr [rip + {rt} + {list}], 0",
+        "je heddle_enter_odd",
+        "lea rdx, [rcx + {mark}]",
+        "mov ecx, r11d",
+        ".globl heddle_enter_check",
+        ".hidden heddle_enter_check",
+        "heddle_enter_check:",
+        "cmp rdx, gs:[{at_mark}]",
+        "jne heddle_enter_odd",
         // From here on we are in the core, if we were not before.
         "movzx r12d, byte ptr gs:[8]",
         "mov byte ptr gs:[8], 1",
         // Until the store the thread may be preempted, and go on on another worker: only now it is known which.
         "mov r11, gs:[0]",
         "jmp {common}",
+        ".globl heddle_enter_odd",
+        ".hidden heddle_enter_odd",
+        "heddle_enter_odd:",
+        "mov r13d, r11d",
+        "xor r12d, r12d",
+        "call {arrive}",
+        "mov ecx, r13d",
+        "mov r11, rax",
+        "jmp {common}",
+        rt = sym RT,
+        list = const base::ALL_WORKERS,
+        mark = const base::MARK,
+        at_mark = const core::mem::offset_of!(Worker, mark),
+        arrive = sym base::arrive,
         common = sym enter_common,
     )
+}
+
+unsafe extern "C" {
+    #[link_name = "heddle_enter_check"]
+    safe static CHECK: u8;
+    #[link_name = "heddle_enter_odd"]
+    safe static ODD: u8;
+}
+
+/// Where to go on after a fault at `instruction`, if that is the look at what GS base points to.
+#[inline]
+pub fn after_fault(instruction: u64) -> Option<u64> {
+    (instruction == &raw const CHECK as u64).then_some(&raw const ODD as u64)
 }
 
 /// On another kernel thread.

@@ -9,7 +9,7 @@ use heddle_core::arch;
 use heddle_core::clock;
 use heddle_core::park::Reason;
 use heddle_core::reactor::fd::{IN, Node, Wait};
-use heddle_core::sched::{self, RT, Worker, current, worker};
+use heddle_core::sched::{self, RT, Worker, base, current, worker};
 use heddle_core::sys;
 use heddle_core::sys::{check, linux as l};
 use heddle_core::thread::State;
@@ -55,6 +55,7 @@ pub unsafe fn before_raw(shares_memory: bool, own_handlers: bool) {
         let waited_for = if (*w).held.load(Ordering::Relaxed) != 0 { WAITED_FOR } else { 0 };
         let marks = waited_for | if own_handlers { OWN_HANDLERS } else { 0 };
         (*w).child_mask.store(mask | marks, Ordering::Relaxed);
+        (*w).child_base.store((*t).gs_base, Ordering::Relaxed);
         sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &all as *const _, 0, 8);
         if waited_for != 0 {
             // Release: signals are blocked, and nothing is owed. pairs: worker.held
@@ -164,7 +165,7 @@ unsafe fn kernel_thread(w: *mut Worker) {
     // SAFETY: the creator's record, which is never unmapped; its worker waits for the word.
     unsafe {
         let mask = (*w).child_mask.load(Ordering::Relaxed);
-        arch::set_worker_pointer(0);
+        arch::set_worker_pointer((*w).child_base.load(Ordering::Relaxed));
         // Release: we have read the record. pairs: process.child_thread
         (*w).child_thread.store(2, Ordering::Release);
         sys!(l::__NR_futex, (*w).child_thread.as_ptr(), l::FUTEX_WAKE | l::FUTEX_PRIVATE_FLAG, 1, 0, 0, 0);
@@ -178,11 +179,16 @@ unsafe fn kernel_thread(w: *mut Worker) {
 /// See there.
 pub unsafe extern "C" fn after_raw(frame: &mut Frame) {
     let result = frame.rax as isize;
-    let w = worker();
+    let w = base::listed();
     // SAFETY: our own record, valid in parent and child.
     unsafe {
         if w.is_null() {
-            return after_fork_outside(result);
+            // The program's value, or 0.
+            let own = arch::worker_pointer();
+            arch::set_worker_pointer(0);
+            after_fork_outside(result);
+            arch::set_worker_pointer(own);
+            return;
         }
         if (*w).child_thread.load(Ordering::Relaxed) != 0 {
             if result == 0 {
@@ -206,7 +212,7 @@ pub unsafe extern "C" fn after_raw(frame: &mut Frame) {
                 // A child on our memory: no worker of ours; its calls reach the kernel (`dispatch::outside`).
                 let mask = (*w).child_mask.load(Ordering::Relaxed);
                 let creator = (*w).current;
-                arch::set_worker_pointer(0);
+                arch::set_worker_pointer((*w).child_base.load(Ordering::Relaxed));
                 if mask & WAITED_FOR != 0 {
                     // It has its creator's alternate stack: the thread's, not the worker's.
                     let alt = (*creator).identity.alt_stack;
@@ -253,6 +259,7 @@ unsafe fn child() {
     unsafe {
         // The kernel gave it its worker's name.
         let name = (*current()).identity.name();
+        let gs_base = (*current()).gs_base;
         sys!(l::__NR_prctl, linux_raw_sys::prctl::PR_SET_NAME, name.as_ptr());
         crate::scheduling::in_child(current());
         become_ordinary(false);
@@ -265,6 +272,7 @@ unsafe fn child() {
         sys!(l::__NR_sigaltstack, &alt as *const _, 0);
         sys!(l::__NR_set_robust_list, ROBUST.load(Ordering::Relaxed), 24);
         let mask = MASK.load(Ordering::Relaxed);
+        arch::set_worker_pointer(gs_base);
         sys!(l::__NR_rt_sigprocmask, l::SIG_SETMASK, &mask as *const _, 0, 8);
     }
 }

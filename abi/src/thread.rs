@@ -119,6 +119,7 @@ pub unsafe fn create(frame: &Frame, args: &CloneArgs) -> isize {
         id.sig_mask.store((*parent).identity.sig_mask.load(Ordering::Relaxed), Ordering::Relaxed);
         id.inherit_name(&(*parent).identity);
         RT.inherit_rights(t);
+        (*t).gs_base = (*parent).gs_base;
         if args.stack_size != 0 {
             id.stack_base = args.stack as usize;
             id.stack_size = args.stack_size as usize;

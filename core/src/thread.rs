@@ -94,6 +94,8 @@ pub struct Thread {
     pub alt_taken: usize,
     /// Where that handler's frame ends.
     pub alt_taken_for: usize,
+    /// What the program has in GS base while the thread runs in it; 0: nothing. See `sched::base`.
+    pub gs_base: usize,
     /// The worker that ran it last (or runs it).
     pub worker: AtomicPtr<u8>,
     /// Set by a sender of a signal, cleared by the thread when it has looked.
@@ -267,6 +269,7 @@ impl Table {
             (*thread).home.store(core::ptr::null_mut(), Ordering::Relaxed);
             (*thread).extended = false;
             (*thread).recover = 0;
+            (*thread).gs_base = 0;
             (*thread).handler_at = 0;
             (*thread).alt_taken = 0;
             (*thread).alt_taken_for = 0;

@@ -818,7 +818,7 @@ fn documented_deviations() {
         let report = outcome.assert_ended().report();
         assert!(outcome.code() == 0 && outcome.out() == "ok\n", "{report}");
         assert!(outcome.err().lines().all(|line| line.starts_with("heddle: ")), "{report}");
-        for word in ["GS base", "strict mode", "PR_SET_SYSCALL_USER_DISPATCH", "unshare", "setns"] {
+        for word in ["strict mode", "PR_SET_SYSCALL_USER_DISPATCH", "unshare", "setns"] {
             assert!(outcome.err().contains(word), "{word}: {report}");
         }
         let Some(other) = helper("deviations_outside", &[]) else { return };
@@ -827,6 +827,21 @@ fn documented_deviations() {
     if !plain_only() {
         let Some(alone) = helper("deviations_one_worker", &[]) else { return };
         assert_eq!(alone.run(Mode::Heddle(1)).assert_clean().out(), "ok\n");
+    }
+}
+
+/// A program that reads GS base, which is the runtime's, and puts that back on another worker cannot go on.
+#[test]
+fn a_gs_base_that_is_put_back_elsewhere_ends_the_program() {
+    if plain_only() {
+        return;
+    }
+    let Some(job) = helper("put_back", &[]) else { return };
+    for workers in [2, 4] {
+        let outcome = job.run(Mode::Heddle(workers));
+        let report = outcome.assert_ended().report();
+        assert!(outcome.code() == 128 + 6, "{report}");
+        assert!(outcome.err().contains("GS base"), "{report}");
     }
 }
 

@@ -55,6 +55,7 @@ programs! {
         futex_raw { workers: &[2, 1] },
         futex_shared_process { workers: &[2, 1] },
         getaddrinfo,
+        gs_base { workers: &[2, 1, 4] },
         identity { workers: &[2, 1, 4] },
         io_uring { workers: &[2, 1] },
         kernel_locks { workers: &[2, 1] },

@@ -3,13 +3,14 @@
 use super::actions::{self, DEFAULT, IGNORE};
 use super::context::{SignalFrame, UContext};
 use super::{bit, kernel, masks, pending};
+use crate::dispatch;
 use crate::entry::Frame;
 use core::arch::naked_asm;
 use core::sync::atomic::{Ordering, compiler_fence};
 use heddle_core::arch::{self, Extended};
 use heddle_core::identity::SigInfo;
 use heddle_core::prim::fence;
-use heddle_core::sched::{self, worker};
+use heddle_core::sched::{self, base, worker};
 use heddle_core::sys::linux as l;
 use heddle_core::thread::Thread;
 
@@ -42,10 +43,11 @@ pub unsafe fn leave_core(frame: &mut Frame) {
             // A signal on this kernel thread sees `in_core` either set, and leaves us a note, or clear, and acts itself.
             compiler_fence(Ordering::SeqCst); // SeqCst: orders the two for signals on this kernel thread. pairs: worker.in_core
             if (*w).attention.load(Ordering::Relaxed) == 0 && !(*t).attention.load(Ordering::Relaxed) {
+                dispatch::depart(t);
                 return;
             }
-            (*w).in_core.store(1, Ordering::Relaxed);
-            compiler_fence(Ordering::SeqCst); // SeqCst: as above. pairs: worker.in_core
+            // On another worker, perhaps, and with the program's GS base: the thread may have been interrupted meanwhile.
+            base::arrive();
         }
     }
 }
@@ -276,10 +278,10 @@ unsafe fn keeping_extended(context: &mut UContext, info: &SigInfo, handler: usiz
 
 #[inline(always)]
 unsafe fn outside_core(context: &mut UContext, info: &SigInfo, handler: usize, top: usize) {
-    // SAFETY: the caller's; another worker, perhaps, after the call.
+    // SAFETY: the caller's; another worker, perhaps, after the call, and any GS base.
     unsafe {
         call(context, info, handler, top);
-        (*worker()).in_core.store(1, Ordering::Relaxed);
+        base::arrive();
     }
 }
 
@@ -314,10 +316,11 @@ unsafe extern "C" fn enter(frame: *mut SignalFrame, handler: usize, start: *mut 
             (*w).in_core.store(0, Ordering::Relaxed);
             compiler_fence(Ordering::SeqCst); // SeqCst: as in `leave_core`. pairs: worker.in_core
             if (*w).attention.load(Ordering::Relaxed) == 0 && !(*t).attention.load(Ordering::Relaxed) {
+                dispatch::depart(t);
                 return;
             }
-            (*w).in_core.store(1, Ordering::Relaxed);
-            compiler_fence(Ordering::SeqCst); // SeqCst: as in `leave_core`. pairs: worker.in_core
+            // On another worker, perhaps, and with the program's GS base: the thread may have been interrupted meanwhile.
+            base::arrive();
             before_start(t, frame, &mut *start);
         }
     }

@@ -17,12 +17,14 @@ use super::{KICK, bit};
 use crate::report;
 use crate::wait::{e, fail};
 use crate::words;
+use crate::{dispatch, entry};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use heddle_core::arch;
 use heddle_core::clock;
 use heddle_core::identity::SigInfo;
 use heddle_core::prim::fence;
-use heddle_core::sched::{SIGNAL_STACK, Worker, worker};
+use heddle_core::sched::{SIGNAL_STACK, Worker, base, worker};
 use heddle_core::sys::linux as l;
 use heddle_core::thread::Thread;
 
@@ -200,15 +202,40 @@ fn is_fault(signal: u32, info: &SigInfo) -> bool {
 }
 
 unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext) {
-    let w = worker();
     // SAFETY: the kernel's frame; our own record.
     unsafe {
+        let at = (*context).regs.rip;
         if is_fault(signal, &*info)
-            && let Some(next) = words::after_fault((*context).regs.rip)
+            && let Some(next) =
+                words::after_fault(at).or_else(|| entry::after_fault(at)).or_else(|| base::after_fault(at))
         {
             (*context).regs.rip = next;
             return;
         }
+        let found = arch::worker_pointer();
+        let w = base::interrupted(&raw const found as usize);
+        if w.is_null() || w as usize == found {
+            return on_worker(signal, info, context, w);
+        }
+        // What is in GS base is the program's.
+        if !base::listed().is_null() {
+            report::line(format_args!("the program has put back what it found in GS base: use --mode kernel"));
+            actions::default(l::SIGABRT);
+        }
+        arch::set_worker_pointer(w as usize);
+        on_worker(signal, info, context, w);
+        if (*w).in_core.load(Ordering::Relaxed) != 0 {
+            (*(*w).current).gs_base = found; // it is in the core now
+        } else if found != 0 {
+            arch::set_worker_pointer(found);
+        }
+    }
+}
+
+/// As [`on_signal`], on worker `w`, with its record in GS base, or on a kernel thread that is not ours, `w` being null.
+unsafe fn on_worker(signal: u32, info: *mut SigInfo, context: *mut UContext, w: *mut Worker) {
+    // SAFETY: the kernel's frame; our own record.
+    unsafe {
         let request = signal == KICK && remote::is_request(&*info);
         let kick = signal == KICK && !request;
         if w.is_null() {
@@ -241,7 +268,7 @@ unsafe extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UC
             (*context).mask = worker_mask(&*w);
         }
         let t = (*w).current;
-        let in_core = (*w).in_core.load(Ordering::Relaxed) != 0;
+        let in_core = (*w).in_core.load(Ordering::Relaxed) != 0 || base::is_arriving((*context).regs.rip);
         if is_fault(signal, &*info) {
             fault(w, signal, &*info, &mut *context, in_core);
             return;
@@ -500,8 +527,8 @@ unsafe fn fault(w: *mut Worker, signal: u32, info: &SigInfo, context: &mut UCont
         if in_core && !t.is_null() && (*t).recover != 0 && matches!(signal, l::SIGSEGV | l::SIGBUS) {
             // The core touched the program's memory for a system call, holding no lock: the call fails with EFAULT.
             context.regs.rbx = (*t).recover as u64;
-            context.regs.rsp = crate::entry::saved_registers((*t).recover) as u64;
-            context.regs.rip = crate::entry::abandon as *const () as u64;
+            context.regs.rsp = entry::saved_registers((*t).recover) as u64;
+            context.regs.rip = entry::abandon as *const () as u64;
             (*t).recover = 0;
             return;
         }
@@ -511,7 +538,7 @@ unsafe fn fault(w: *mut Worker, signal: u32, info: &SigInfo, context: &mut UCont
             // done without fails. The program's: its handler comes when the core is left, finds the number in rax, as the kernel
             // leaves it, and puts the result there.
             let number = info[3] as u32;
-            let frame = if t.is_null() { 0 } else { (*t).recover } as *const crate::entry::Frame;
+            let frame = if t.is_null() { 0 } else { (*t).recover } as *const entry::Frame;
             if !frame.is_null() && (*frame).rax == u64::from(number) {
                 // Handlers compare the place of the call with that in their context.
                 let mut info = *info;
@@ -555,7 +582,7 @@ unsafe fn redirect(t: *mut Thread, context: &mut UContext, alternate: bool, due:
     unsafe {
         let floats = context.regs.floats;
         let size = float_size(floats);
-        let own = context.regs.rsp as usize - crate::entry::RED_ZONE;
+        let own = context.regs.rsp as usize - entry::RED_ZONE;
         let id = &(*t).identity;
         let alt = &id.alt_stack;
         let place = |sp: usize| {
@@ -676,6 +703,7 @@ pub unsafe fn prepare_return(t: *const Thread, context: &mut UContext) -> bool {
         context.mask = open;
         context.stack = super::context::Stack { base: (*w).signal_stack, flags: 0, size: SIGNAL_STACK };
         (*w).in_core.store(0, Ordering::Relaxed);
+        dispatch::depart(t);
         true
     }
 }

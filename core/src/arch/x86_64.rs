@@ -11,7 +11,8 @@
 //!
 //! A fresh context goes on at `context_start`, which finds in the first two places the argument and the function to call
 //! with it. FS base (the libc thread pointer) belongs to the thread and is set by the scheduler when it picks
-//! one; GS base belongs to the kernel thread and points to its worker record; libc never uses it.
+//! one; GS base belongs to the kernel thread and, in the core, points to its worker record; libc never uses it, and for programs that do see
+//! `sched::base`.
 //!
 //! # Safety
 //! Inline assembly that changes stacks and segment bases; each function says what its caller must uphold.
@@ -221,7 +222,7 @@ pub unsafe fn set_thread_pointer(value: usize) {
     unsafe { asm!("wrfsbase {}", in(reg) value, options(nostack, preserves_flags)) };
 }
 
-/// GS base: the worker record of this kernel thread, 0 for a kernel thread that is not Heddle's. Never cached by the
+/// GS base: in the core the worker record of this kernel thread, 0 for a kernel thread that is not Heddle's. Never cached by the
 /// compiler: after a park the caller may be on another kernel thread.
 #[inline(always)]
 pub fn worker_pointer() -> usize {
@@ -243,7 +244,7 @@ pub fn this_worker_pointer() -> usize {
 /// Sets GS base.
 ///
 /// # Safety
-/// `value` is 0 or a worker record that outlives this kernel thread.
+/// `value` is 0 or a worker record that outlives this kernel thread, or the program's and the core is left.
 #[inline(always)]
 pub unsafe fn set_worker_pointer(value: usize) {
     // SAFETY: the caller's.

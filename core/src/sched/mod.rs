@@ -24,6 +24,7 @@ pub use idle::Sleepers;
 pub use inject::Why;
 use inject::{Computing, Injection};
 pub use monitor::{MONITOR, Monitor};
+pub use worker::base;
 pub use worker::{
     SIGNAL_STACK, Worker, back_from_kernel, blocking, blocking_for_long, calling, current, enter_kernel, exit_current,
     finish_switch, give_turn, give_way, hand_over, is_settled, park, park_for, preempt, prepare_to_settle, rest,

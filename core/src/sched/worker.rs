@@ -4,6 +4,7 @@
 //! A worker record is reached through GS base by the kernel thread it belongs to; other kernel threads touch only its
 //! atomic fields. The switching functions run inside the core, where no preemption happens.
 
+pub mod base;
 mod make;
 mod settle;
 mod turns;
@@ -40,8 +41,12 @@ pub struct Worker {
     pub current: *mut Thread,
     /// Offset 24: the processor held, null if none.
     pub processor: *const Processor,
+    /// This record's address and [`base::MARK`].
+    pub mark: usize,
     /// The signal mask for a child process that shares our memory.
     pub child_mask: AtomicU64,
+    /// What it has in GS base.
+    pub child_base: AtomicUsize,
     /// A kernel thread that is being created for its thread: 0 none, 1 it has not left this record, 2 it has.
     pub child_thread: AtomicU32,
     /// The kernel's id of this thread.
@@ -90,6 +95,8 @@ pub struct Worker {
     pub(super) charged: AtomicU64,
     /// The next in the list of all workers; written before the worker is listed.
     pub(super) next_of_all: *mut Worker,
+    /// Not 0 once it is listed. No thread runs on it before: see [`base`].
+    pub(super) listed: AtomicU8,
 }
 
 impl Worker {

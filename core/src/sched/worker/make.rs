@@ -29,6 +29,7 @@ unsafe fn fill_in(w: *mut Worker, p: Option<&Processor>) {
     // SAFETY: the caller's; zero is valid for all fields but those written here.
     unsafe {
         (*w).this = w;
+        (*w).mark = (w as usize).wrapping_add(super::base::MARK);
         (*w).in_core = AtomicU8::new(1);
         (*w).processor = p.map_or(core::ptr::null(), core::ptr::from_ref);
         (*w).signal_stack = base as usize + 4096;
@@ -53,7 +54,12 @@ unsafe fn list(w: *mut Worker) {
         unsafe { (*w).next_of_all = head };
         // Release: the record is written. pairs: rt.all_workers
         match RT.all_workers.compare_exchange(head, w, Ordering::Release, Ordering::Relaxed) {
-            Ok(_) => return,
+            Ok(_) => {
+                // Release: it is in the list. pairs: worker.listed
+                // SAFETY: the caller's.
+                unsafe { (*w).listed.store(1, Ordering::Release) };
+                return;
+            }
             Err(now) => head = now,
         }
     }
@@ -154,6 +160,10 @@ unsafe extern "C" fn worker_start(w: *mut u8) -> ! {
         (*w).tid.store(sys!(l::__NR_gettid) as i32, Ordering::Relaxed);
         (*w).scheduler.on_cpu.store(1, Ordering::Relaxed);
         RT.monitor.name_worker();
+        // Its maker does not wait for anything meanwhile. Acquire: it is in the list. pairs: worker.listed
+        while (*w).listed.load(Ordering::Acquire) == 0 {
+            crate::lock::yield_cpu();
+        }
         // For a kick that was not sent since the record did not know our id. (If both missed it, the next kick comes.)
         RT.errands.attend(&(*w).errand);
         (RT.hooks().worker_started)(&mut *w);
