@@ -439,13 +439,15 @@ const FIRST_LOOK: u64 = 10_000_000;
 const LAST_LOOK: u64 = 1_000_000_000;
 
 /// `ptrace`: the kernel knows one kernel thread as the tracer, that which made the child or attached to it. Whichever of
-/// ours that is makes the call.
+/// ours that is makes the call. A thread that is found on it settles there: an errand takes longer than the tracee's time slice,
+/// and each stop wants many requests.
 ///
 /// # Safety
 /// The current thread, inside the core; the program's arguments.
 pub unsafe fn trace(args: [usize; 6]) -> isize {
     const TRACEME: u32 = 0;
     const ATTACH: u32 = 16;
+    const DETACH: u32 = 17;
     const SEIZE: u32 = 0x4206;
     let number = l::__NR_ptrace as usize;
     let request = args[0] as u32;
@@ -455,8 +457,12 @@ pub unsafe fn trace(args: [usize; 6]) -> isize {
             return sys::syscall6(number, args);
         }
         TRACER.store(true, Ordering::Relaxed);
-        if matches!(request, ATTACH | SEIZE) {
-            return sys::syscall6(number, args);
+        let result = sys::syscall6(number, args);
+        if result >= 0 && request != DETACH && !sched::is_settled() && sched::prepare_to_settle() {
+            sched::settle();
+        }
+        if result != fail(e::ESRCH) || matches!(request, ATTACH | SEIZE) {
+            return result;
         }
         let [a, b, c, d, ..] = args;
         RT.errands.somewhere([number, a, b, c, d, 0, 0], signal::kernel::kick)
