@@ -51,6 +51,9 @@ static void both_ways(void) {
   masks(SIG_BLOCK, 1, 1);
   for (int how = 0; how < HOWS; how++)
     for (int back = 0; back < HOWS; back++) {
+      /* What is sent next is not pending yet: else a second one from outside could come after what is to drop it. */
+      sends(KILL, stops[0]);
+      comes_to(SIGCONT, 0);
       for (size_t i = 0; i < COUNT(stops); i++) {
         sends(how, SIGCONT);
         comes_to(SIGCONT, 1);
@@ -58,6 +61,8 @@ static void both_ways(void) {
         comes_to(stops[i], 1);
         CHECK(!is_pending(SIGCONT));
       }
+      sends(KILL, SIGCONT);
+      stops_come_to(0);
       for (size_t i = 0; i < COUNT(stops); i++) sends(how, stops[i]);
       stops_come_to(1);
       sends(back, SIGCONT);
