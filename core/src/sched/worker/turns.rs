@@ -14,8 +14,10 @@ use core::sync::atomic::{AtomicU64, Ordering};
 const MOST_FAVOURED: usize = 32;
 /// How long a thread may go on receiving without waiting while others wait, in ticks: about 16 us (see `take_turns`).
 const TURN: u64 = 5 << 13;
-/// If more than these wait, a turn is [`LONG_TURN`]: what each finds in the caches when its turn comes is worth more than an
-/// early turn.
+/// So much longer, in ticks, for each that waits, about 1 us: the more there are, the less each finds in the caches when its
+/// turn comes.
+const FOR_EACH: u64 = 3 << 10;
+/// If more than these wait, a turn is [`LONG_TURN`].
 const MANY: usize = 160;
 /// In ticks, about 0.4 ms.
 const LONG_TURN: u64 = 1 << 20;
@@ -236,10 +238,15 @@ pub unsafe fn take_turns() {
             look_at_reactor();
         }
         let waiting = p.queue.len() + p.fresh.len() + RT.injection.len();
-        let short = now.wrapping_sub(turn.began.load(Ordering::Relaxed)) < LONG_TURN;
-        if waiting == 0 || waiting > MANY && short {
+        let fair = match waiting {
+            0 => TURN,
+            1..=MANY => TURN.max(waiting as u64 * FOR_EACH),
+            _ => LONG_TURN,
+        };
+        let went = now.wrapping_sub(turn.began.load(Ordering::Relaxed));
+        if waiting == 0 || went < fair {
             turn.since.store(now, Ordering::Relaxed);
-            turn.length.store(TURN * 2, Ordering::Relaxed);
+            turn.length.store(if waiting == 0 { TURN * 2 } else { TURN.min(fair - went) }, Ordering::Relaxed);
         } else if p.queue.is_empty() {
             step_behind((*(*this_worker()).current).extended, Why::LeftOver);
         } else {
