@@ -535,6 +535,9 @@ pub unsafe fn send(frame: &mut Frame, number: u32, args: [usize; 6]) -> isize {
         let mut a = args;
         a[at] = flags | send_flags() as usize;
         let r = sys::syscall6(number as usize, a);
+        if r > 0 {
+            heddle_core::sched::sent(|| fd::is_ready(fd, l::POLLIN));
+        }
         if flags & net::MSG_DONTWAIT as usize != 0 {
             return r;
         }

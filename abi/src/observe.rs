@@ -23,7 +23,7 @@ pub fn counters() -> CounterRecord {
         notifications: c.notifications,
         live: RT.threads.live().into(),
         asleep: RT.sleepers.sleeping() as u64,
-        queued: RT.processors().iter().map(|p| (p.queue.len() + p.fresh.len()) as u64).sum::<u64>()
+        queued: RT.processors().iter().map(|p| (p.queue.len() + p.fresh.len() + p.posted.len()) as u64).sum::<u64>()
             + RT.injected() as u64,
     }
 }

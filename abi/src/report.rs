@@ -104,10 +104,11 @@ pub fn dump() {
     });
     for p in RT.processors() {
         line(format_args!(
-            "processor {}: queued {}, new {}, tick {}, worker {:#x}",
+            "processor {}: queued {}, new {}, posted {}, tick {}, worker {:#x}",
             p.index,
             p.queue.len(),
             p.fresh.len(),
+            p.posted.len(),
             p.tick.load(Relaxed),
             p.worker.load(Relaxed) as usize
         ));

@@ -15,6 +15,7 @@ pub mod sys;
 pub mod fresh;
 pub mod lock;
 pub mod park;
+pub mod posted;
 pub mod prim;
 pub mod runq;
 pub mod wait_table;

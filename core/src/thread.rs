@@ -12,6 +12,7 @@ use crate::identity::{Identity, PendingSignals};
 use crate::lock::SpinLock;
 use crate::mem;
 use crate::park::ParkWord;
+use crate::sched::Peer;
 use crate::stack::Place;
 use crate::timer::TimerNode;
 use core::ops::Range;
@@ -61,6 +62,8 @@ pub struct Thread {
     pub next: AtomicPtr<Thread>,
     /// Its deadline.
     pub timer: TimerNode,
+    /// Where its peer is.
+    pub peer: Peer,
     /// The processor whose heap holds the deadline.
     pub timer_home: u32,
     /// It was woken alone by a thread whose worker it is left to until this time (`arch::ticks`).
@@ -260,6 +263,7 @@ impl Table {
             (&raw mut (*thread).timer).write(TimerNode::new());
             (*thread).warm_until.store(0, Ordering::Relaxed);
             (*thread).stolen_at = 0;
+            (&raw mut (*thread).peer).write(Peer::default());
             (*thread).last_futex = 0;
             (*thread).preempted_at = 0;
             (*thread).spins.store(0, Ordering::Relaxed);

@@ -68,6 +68,7 @@ programs! {
         mutex_robust { workers: &[2, 1] },
         names { workers: &[2, 1] },
         odd_stack_pointer { workers: &[1, 2] },
+        near_peers { workers: &[2, 1, 4] },
         nice_alone { workers: &[2, 1] },
         nonblocking_signals { workers: &[2, 1, 4] },
         once { workers: &[2, 1] },

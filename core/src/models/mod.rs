@@ -19,6 +19,7 @@ mod limit;
 mod lock;
 mod monitor;
 mod park;
+mod posted;
 mod runq;
 mod sleep;
 mod wait_table;

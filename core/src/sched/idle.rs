@@ -4,7 +4,7 @@ use super::sleepers::Marks;
 use super::{Processor, Runtime, Why};
 use crate::arch::ticks;
 use crate::clock::{self, NEVER};
-use crate::prim::{AtomicU32, AtomicU64, Ordering};
+use crate::prim::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::sys::linux as l;
 use core::sync::atomic::AtomicBool;
 
@@ -174,7 +174,7 @@ impl Runtime {
         let mut unripe = false;
         for i in 0..others.len() {
             let victim = &others[(start + i) % others.len()];
-            if core::ptr::eq(victim, p) || victim.queue.is_empty() && victim.fresh.is_empty() || !from(victim) {
+            if core::ptr::eq(victim, p) || !victim.has_work() || !from(victim) {
                 continue;
             }
             let now = ticks();
@@ -185,7 +185,7 @@ impl Runtime {
                 continue;
             }
             if victim.queue.len() + victim.fresh.len() < 2 {
-                let taken = victim.queue.taken().wrapping_add(victim.fresh.taken());
+                let taken = victim.queue.taken().wrapping_add(victim.fresh.taken()).wrapping_add(victim.posted.taken());
                 if victim.watched.load(Ordering::Relaxed) != taken {
                     victim.watched.store(taken, Ordering::Relaxed);
                     victim.watched_since.store(now, Ordering::Relaxed);
@@ -195,7 +195,8 @@ impl Runtime {
                     continue;
                 }
             }
-            if let Some(t) = victim.queue.steal_into(&p.queue).or_else(|| self.steal_fresh(victim, p)) {
+            let found = victim.queue.steal_into(&p.queue).or_else(|| self.steal_fresh(victim, p));
+            if let Some(t) = found.or_else(|| victim.posted.take()) {
                 // SAFETY: taken out of the queue: ours until it runs.
                 unsafe { (*t).stolen_at = now };
                 p.counters.steals.add(1);
@@ -265,7 +266,7 @@ impl Runtime {
                 s.marks.message_while_searching();
             }
             // SAFETY: as above.
-            if found.is_some() || n > 0 || unsafe { self.expire_all() } > 0 || !p.queue.is_empty() {
+            if found.is_some() || n > 0 || unsafe { self.expire_all() } > 0 || p.has_work() {
                 if patience > CROWDED {
                     let next = if away { CROWDED } else { (patience * 2).min(PATIENCE_MAX) };
                     p.patience.store(next, Ordering::Relaxed);
@@ -333,7 +334,9 @@ impl Runtime {
     /// One sleep. `Ok`: whether a message ended it. `Err`: there was work, some of which the caller perhaps took.
     unsafe fn sleep_once(&self, p: &Processor) -> Result<bool, Option<*mut crate::thread::Thread>> {
         let s = &self.sleepers;
+        p.posted.leaves();
         if !s.marks.fall_asleep(|| p.has_work() || self.any_runnable_twice()) {
+            p.posted.is_back();
             // The monitor may have counted us.
             self.monitor.worker_wakes();
             let found = self.take_injected(p).or_else(|| self.steal(p, |_| true).ok());
@@ -358,6 +361,7 @@ impl Runtime {
             let before = ticks();
             // Awake before what it hears of is queued: else it would call a sleeper, itself, for the second thread.
             self.poll_reactor(timeout, || {
+                p.posted.is_back();
                 slept_since(p, before);
                 s.deadline.store(NEVER, Ordering::Relaxed);
                 s.marks.awake();
@@ -378,21 +382,25 @@ fn slept_since(p: &Processor, before: u64) {
 /// Sleeps while the word is `wanted`, or until a signal.
 ///
 /// # Safety
-/// On the scheduler's stack of a worker that holds `p`, whose queues are empty.
+/// On the scheduler's stack of a worker that holds `p`, whose queues are empty but for what is posted just now.
 unsafe fn nap(p: &Processor, word: &AtomicU32, wanted: u32) {
     let w = super::worker();
     let before = ticks();
     p.naps.store(true, Ordering::Relaxed);
+    p.posted.leaves();
+    // SeqCst: either a poster sees us leave, or we see what it posted. pairs: posted.away
+    fence(Ordering::SeqCst);
     // SAFETY: our own record; the word is never unmapped.
     unsafe {
         (*w).asleep.store(1, Ordering::Relaxed);
         // As in `sleep_once`: what came before is found by the look, what comes after is routed by the handler.
         core::sync::atomic::compiler_fence(Ordering::SeqCst); // SeqCst: for signals on this kernel thread. pairs: worker.asleep
-        if (*w).attention.load(Ordering::Relaxed) == 0 {
+        if (*w).attention.load(Ordering::Relaxed) == 0 && p.posted.is_empty() {
             sys!(l::__NR_futex, word.as_ptr(), l::FUTEX_WAIT | l::FUTEX_PRIVATE_FLAG, wanted, 0, 0, 0);
         }
         (*w).asleep.store(0, Ordering::Relaxed);
     }
+    p.posted.is_back();
     p.naps.store(false, Ordering::Relaxed);
     slept_since(p, before);
 }

@@ -13,6 +13,7 @@ mod inject;
 mod lately;
 mod limit;
 mod monitor;
+mod near;
 mod sleepers;
 mod spinning;
 mod worker;
@@ -24,6 +25,7 @@ pub use idle::Sleepers;
 pub use inject::Why;
 use inject::{Computing, Injection};
 pub use monitor::{MONITOR, Monitor};
+pub use near::{Peer, sent};
 pub use worker::base;
 pub use worker::{
     SIGNAL_STACK, Worker, back_from_kernel, blocking, blocking_for_long, calling, current, enter_kernel, exit_current,
@@ -40,6 +42,7 @@ use crate::counters::{Counters, Sum};
 use crate::fresh::Fresh;
 use crate::lock::SpinLock;
 use crate::park::{Reason, Ticket};
+use crate::posted::Posted;
 use crate::reactor::fd::Descriptors;
 use crate::reactor::{BATCH, CLOCK, Event, Reactor, WAKE};
 use crate::runq::RunQueue;
@@ -60,6 +63,10 @@ pub struct Processor {
     pub queue: RunQueue<Thread>,
     /// Threads that were made runnable by [`launch`] and have not run yet.
     pub fresh: Fresh<Thread>,
+    /// Threads that other processors' workers left to it.
+    pub posted: Posted<Thread>,
+    /// How many peers of its threads are near.
+    share: near::Share,
     /// Threads that rest until they are given something to do; its worker's alone. See [`take_resting`].
     resting: Resting,
     /// Deadlines of threads that parked here.
@@ -156,7 +163,7 @@ impl Processor {
     /// Whether threads wait here to run, as one look tells.
     #[inline]
     pub(super) fn has_work(&self) -> bool {
-        !self.queue.is_empty() || !self.fresh.is_empty()
+        !self.queue.is_empty() || !self.fresh.is_empty() || !self.posted.is_empty()
     }
 }
 
@@ -354,6 +361,8 @@ impl Runtime {
                     // Only other processors' workers steal.
                     queue: if n == 1 { RunQueue::unshared() } else { RunQueue::new() },
                     fresh: Fresh::new(),
+                    posted: Posted::new(),
+                    share: near::Share::default(),
                     resting: Resting::new(),
                     timers: Timers::new(),
                     holder: Holder::new(),
@@ -421,6 +430,7 @@ impl Runtime {
             for p in self.processors() {
                 p.timers.reset();
                 p.fresh.reset();
+                p.posted.reset();
                 p.resting.head.store(core::ptr::null_mut(), Ordering::Relaxed);
                 p.resting.len.store(0, Ordering::Relaxed);
             }
@@ -563,7 +573,15 @@ impl Runtime {
                 // libc looks at both when a call that waits returns.
                 arch::prefetch((*t).thread_pointer);
                 arch::prefetch((*t).thread_pointer + CANCELLATION);
-                ready(t);
+                match worker::my_processor() {
+                    Some(p) => {
+                        (*t).set_state(State::Runnable);
+                        if let Some(t) = near::leave_near_peer(p, t) {
+                            ready_from(Some(p), t);
+                        }
+                    }
+                    None => ready(t),
+                }
             });
         }
         if let Some(p) = worker::my_processor() {

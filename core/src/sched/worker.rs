@@ -253,8 +253,27 @@ unsafe fn pick(p: &Processor) -> Option<*mut Thread> {
         // SAFETY: the caller's.
         unsafe { look_at_deadlines(p) };
     }
+    if !p.posted.is_empty() {
+        // SAFETY: the caller's.
+        unsafe { take_posted(p) };
+    }
     // SAFETY: the caller's.
     p.queue.pop().or_else(|| p.fresh.take_own()).or_else(|| unsafe { pick_injected(p) })
+}
+
+/// What others have left to the processor comes behind those in its ring.
+///
+/// # Safety
+/// As [`pick`].
+#[cold]
+#[inline(never)]
+unsafe fn take_posted(p: &Processor) {
+    // No more than are here now: posters may never stop.
+    for _ in 0..p.posted.len() {
+        let Some(t) = p.posted.take() else { return };
+        // SAFETY: taken out: runnable, and in no queue.
+        unsafe { RT.enqueue(p, t) };
+    }
 }
 
 /// From the injection queue, for a processor with nothing else to run. Before a thread that computes, and may keep it for a

@@ -6,7 +6,7 @@ use super::{
     look_at_reactor, this_processor, this_worker,
 };
 use crate::arch::ticks;
-use crate::sched::{Processor, RT, Why};
+use crate::sched::{Processor, RT, Why, near};
 use crate::thread::Thread;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -237,7 +237,7 @@ pub unsafe fn take_turns() {
         if p.queue.len() <= MANY {
             look_at_reactor();
         }
-        let waiting = p.queue.len() + p.fresh.len() + RT.injection.len();
+        let waiting = p.queue.len() + p.fresh.len() + p.posted.len() + RT.injection.len();
         let fair = match waiting {
             0 => TURN,
             1..=MANY => TURN.max(waiting as u64 * FOR_EACH),
@@ -247,11 +247,36 @@ pub unsafe fn take_turns() {
         if waiting == 0 || went < fair {
             turn.since.store(now, Ordering::Relaxed);
             turn.length.store(if waiting == 0 { TURN * 2 } else { TURN.min(fair - went) }, Ordering::Relaxed);
-        } else if p.queue.is_empty() {
-            step_behind((*(*this_worker()).current).extended, Why::LeftOver);
-        } else {
-            yield_now();
+        } else if !tries_elsewhere(p, now) {
+            if p.queue.is_empty() {
+                step_behind((*(*this_worker()).current).extended, Why::LeftOver);
+            } else {
+                yield_now();
+            }
         }
+    }
+}
+
+/// The current thread's turn on `p` is over; perhaps it is better run elsewhere (see `near`). Returns whether it was.
+///
+/// # Safety
+/// As [`take_turns`].
+unsafe fn tries_elsewhere(p: &Processor, now: u64) -> bool {
+    // SAFETY: our own record; the thread is in one queue when it is left.
+    unsafe {
+        let t = (*this_worker()).current;
+        if (*t).extended {
+            return false;
+        }
+        let Some(other) = near::elsewhere(p, t, now) else { return false };
+        match other.posted.post(t) {
+            Some(refused) if refused == t => return false,
+            // It lies there now, and this one is ours to run.
+            Some(another) => RT.enqueue(p, another),
+            None => {}
+        }
+        leave();
+        true
     }
 }
 
