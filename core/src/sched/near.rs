@@ -74,14 +74,12 @@ unsafe fn note(t: *mut Thread, answered: bool) {
     // SAFETY: our own record; the thread's own fields.
     unsafe {
         let Some(p) = (*this_worker()).processor.as_ref() else { return };
-        let peer = &mut (*t).peer;
         p.share.add(answered);
+        (*t).peer.near.store(if answered { p.index + 1 } else { 0 }, Ordering::Relaxed);
         if answered {
-            peer.near.store(p.index + 1, Ordering::Relaxed);
-            (peer.far, peer.tries) = (0, 0);
+            ((*t).peer.far, (*t).peer.tries) = (0, 0);
         } else {
-            peer.near.store(0, Ordering::Relaxed);
-            peer.far += 1;
+            (*t).peer.far += 1;
         }
     }
 }
@@ -106,15 +104,20 @@ pub(super) unsafe fn leave_near_peer(p: &Processor, t: *mut Thread) -> Option<*m
 /// # Safety
 /// Inside the core, on the thread.
 pub(super) unsafe fn elsewhere(p: &Processor, t: *mut Thread, now: u64) -> Option<&'static Processor> {
-    // SAFETY: the thread's own fields.
-    let peer = unsafe { &mut (*t).peer };
-    // Where a CPU is idle a peer takes none from a worker.
-    if peer.far < FAR << peer.tries || !p.share.is_enough() || RT.sleepers.sleeping() != 0 {
-        return None;
-    }
-    peer.far = 0;
-    peer.tries = (peer.tries + 1).min(TRIES);
     let all = RT.processors();
+    // SAFETY: the thread's own fields.
+    unsafe {
+        // Where a CPU is idle a peer takes none from a worker.
+        if (*t).peer.far < FAR << (*t).peer.tries
+            || !p.share.is_enough()
+            || RT.sleepers.sleeping() != 0
+            || all.len() < 2
+        {
+            return None;
+        }
+        (*t).peer.far = 0;
+        (*t).peer.tries = ((*t).peer.tries + 1).min(TRIES);
+    }
     // Any other one.
     let step = 1 + (now >> 6) as usize % (all.len() - 1);
     all.get((p.index as usize + step) % all.len())
