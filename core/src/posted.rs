@@ -1,5 +1,5 @@
-//! Threads that are left to a processor by others' workers: those that have work of their own and heard of an event for a thread
-//! that is better run there (`sched/near.rs` says when).
+//! Threads that are left to a processor by others' workers, which heard of an event for a thread that is better run there, or ran one
+//! that should try there (`sched/near.rs` says when).
 //!
 //! A post sends no message. The worker of the processor looks here whenever it looks for a thread to run, so whoever is awake comes
 //! by; to one that sleeps nothing may be left.

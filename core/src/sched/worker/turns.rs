@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 const MOST_FAVOURED: usize = 32;
 /// How long a thread may go on receiving without waiting while others wait, in ticks: about 16 us (see `take_turns`).
 const TURN: u64 = 5 << 13;
-/// So much longer, in ticks, for each that waits, about 1 us: the more there are, the less each finds in the caches when its
+/// So much longer, in ticks, for each that waits, about 1.2 us: the more there are, the less each finds in the caches when its
 /// turn comes.
 const FOR_EACH: u64 = 3 << 10;
 /// If more than these wait, a turn is [`LONG_TURN`].
