@@ -409,6 +409,25 @@ fn slices_that_end_together_end_on_all_workers() {
     }
 }
 
+/// The monitor counted the time during which the kernel had given the CPU to others as the slice of whoever the worker ran, and
+/// who is preempted comes after all who wait: some of a server's connections waited for up to 0.4 s beside a busy client.
+#[test]
+fn who_is_switched_out_with_its_worker_is_not_preempted_for_it() {
+    let Some(job) = helper("switched_out", &[]) else { return };
+    let job = job.heddle_option("--stats");
+    for mode in harness::modes(&[1]).into_iter().filter(|&mode| mode != Mode::Plain) {
+        let outcome = job.run(mode);
+        let rounds: u32 = outcome.assert_ended().out().trim().parse().unwrap();
+        let err = outcome.err();
+        let (_, rest) = err.split_once("preemptions ").expect(&err);
+        let preemptions: u32 = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap();
+        assert!(
+            rounds > 1000 && preemptions < 30,
+            "{preemptions} preemptions in {rounds} rounds, 0.1 ms and less each"
+        );
+    }
+}
+
 /// Preempted threads were picked once in so many switches, for a slice each, and before the reactor was looked at: pairs that
 /// take turns came round 4,000 times in a second by semaphores, and 350 times by pipes, beside threads that compute (100,000
 /// times and more on the kernel's threads). With one worker the monitor took the pipes' events from under its eyes.

@@ -140,6 +140,19 @@ pub(super) unsafe fn sample(w: *mut Worker) {
     }
 }
 
+/// The CPU time of a worker in nanoseconds, as of the monitor's look; 0: there is none.
+///
+/// # Safety
+/// `w` is a record or null; the monitor calls it, after [`sample`] if switches do not charge.
+pub(super) unsafe fn time_of(w: *mut Worker) -> u64 {
+    // SAFETY: the caller's.
+    match unsafe { w.as_ref() } {
+        Some(w) if RT.watched.load(Ordering::Relaxed) & CHARGE != 0 => clock(w),
+        Some(w) => w.charged.load(Ordering::Relaxed),
+        None => 0,
+    }
+}
+
 /// The CPU time that a thread has used, in nanoseconds. Exact, but for the time before the first call, which was sampled.
 ///
 /// # Safety

@@ -56,6 +56,8 @@ pub struct Monitor {
 struct Seen {
     tick: u32,
     since: u64,
+    /// The worker's CPU time then.
+    ran: u64,
     /// A thread waits that only the monitor could wake.
     urgent: bool,
     /// What `Spin::alone_for` was at the last look.
@@ -311,11 +313,12 @@ unsafe fn look(seen: *mut Seen, slice: u64, event: bool) -> Look {
             let s = &mut *seen.add(p.index as usize);
             let tick = p.tick.load(Ordering::Relaxed);
             let changed = s.tick != tick;
+            let ran = account::time_of(p.worker.load(Ordering::Relaxed));
             let alone_for = p.spin.alone_for.load(Ordering::Relaxed);
             alone.add(alone_for.wrapping_sub(s.alone_for));
             s.alone_for = alone_for;
             if changed {
-                *s = Seen { tick, since: now, urgent: late, ..*s };
+                *s = Seen { tick, since: now, ran, urgent: late, ..*s };
             }
             all_compute &= !changed && !p.holder.is_in_kernel();
             trouble |= !changed && RT.sleepers.sleeping() == 0 || p.queue.len() + p.fresh.len() > MANY;
@@ -344,7 +347,7 @@ unsafe fn look(seen: *mut Seen, slice: u64, event: bool) -> Look {
                 // Somebody must run what waits, and somebody must hear the reactor.
                 if (waiting || RT.sleepers.sleeping() == 0) && s.since + PAUSE_MIN / 2 < now {
                     found |= worker::hand_off(p);
-                    *s = Seen { tick, since: now, urgent: false, ..*s };
+                    *s = Seen { tick, since: now, ran, urgent: false, ..*s };
                 }
             } else if waiting {
                 if RT.sleepers.sleeping() > 0 {
@@ -352,11 +355,13 @@ unsafe fn look(seen: *mut Seen, slice: u64, event: bool) -> Look {
                     found = true;
                 }
                 found |= s.urgent;
-                if now - s.since < limit {
-                    due = due.min(limit - (now - s.since));
+                // Of its own time: while the kernel has given the CPU to others it cannot give way, and has had no turn.
+                let went = ran.saturating_sub(s.ran);
+                if went < limit {
+                    due = due.min(limit - went);
                 } else {
                     // If it gives way at once the next one's slice begins now.
-                    *s = Seen { tick: tick.wrapping_add(1), since: now, urgent: false, ..*s };
+                    *s = Seen { tick: tick.wrapping_add(1), since: now, ran, urgent: false, ..*s };
                     due = due.min(limit);
                     let w = p.worker.load(Ordering::Relaxed);
                     if let Some(w) = w.as_ref() {
