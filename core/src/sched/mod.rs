@@ -87,6 +87,8 @@ pub struct Processor {
     pub last_look: AtomicU64,
     /// The same at the last look at the reactor in passing.
     last_events: AtomicU64,
+    /// `arch::ticks` when its worker asked the reactor last.
+    heard: AtomicU64,
     /// Of the thread that runs.
     turn: Turn,
     /// Whether its threads do nothing but yield.
@@ -372,6 +374,7 @@ impl Runtime {
                     lately: Lately::default(),
                     last_look: AtomicU64::new(0),
                     last_events: AtomicU64::new(0),
+                    heard: AtomicU64::new(0),
                     turn: Turn::default(),
                     spin: Spin::default(),
                     computing: Computing::default(),
@@ -586,6 +589,7 @@ impl Runtime {
         }
         if let Some(p) = worker::my_processor() {
             p.counters.reactor_wakes.add(threads as u64);
+            p.heard.store(ticks(), Ordering::Relaxed);
         }
         if clocks {
             // SAFETY: the caller's.

@@ -1,7 +1,7 @@
 //! The monitor: a kernel thread that looks at the processors now and then.
 //!
 //! It takes processors away from workers stuck in the kernel, asks for the preemption of threads that run for long while
-//! others wait, fires deadlines and polls the reactor when all workers are busy, and wakes a sleeper for work that a
+//! others wait, fires deadlines and polls the reactor when all workers are busy (and have not asked it for 2 ms), and wakes a sleeper for work that a
 //! guess left lying. While every worker sleeps it sleeps too, without a timeout.
 
 use super::limit::{Climber, Sample};
@@ -34,6 +34,8 @@ const WOKEN_SHARE: u64 = 4;
 const SPINNER_SHARE: u64 = 4;
 /// More threads than that in a queue of a worker are more than it should have to run alone.
 const MANY: usize = 2 * crate::reactor::BATCH;
+/// While a worker asks the reactor more often than that, in ticks, about 2 ms, events are left to the workers.
+const HEARD: u64 = 5 << 20;
 /// Looks that find all workers asleep before the monitor sleeps itself.
 const QUIET: u32 = 20;
 
@@ -293,7 +295,9 @@ unsafe fn look(seen: *mut Seen, slice: u64, event: bool) -> Look {
             }
         }
         // A worker that is preempted for an event hears of it itself, and runs who waits for it in its turn.
-        if nobody_listens && !event {
+        let now_ticks = ticks();
+        let heard = RT.processors().iter().any(|p| now_ticks.wrapping_sub(p.heard.load(Ordering::Relaxed)) < HEARD);
+        if nobody_listens && !event && !heard {
             let (n, message) = RT.poll_reactor(Some(0), || ());
             if message {
                 RT.sleepers.message_taken(&RT);
