@@ -140,7 +140,7 @@ pub(super) unsafe fn sample(w: *mut Worker) {
     }
 }
 
-/// The CPU time of a worker in nanoseconds, as of the monitor's look; 0: there is none.
+/// The CPU time of a worker in nanoseconds, as of the monitor's look; 0: there is none, or it may not be read.
 ///
 /// # Safety
 /// `w` is a record or null; the monitor calls it, after [`sample`] if switches do not charge.

@@ -359,8 +359,9 @@ unsafe fn look(seen: *mut Seen, slice: u64, event: bool) -> Look {
                     found = true;
                 }
                 found |= s.urgent;
-                // Of its own time: while the kernel has given the CPU to others it cannot give way, and has had no turn.
-                let went = ran.saturating_sub(s.ran);
+                // Of its own time: while the kernel has given the CPU to others it cannot give way, and has had no turn. (Of the clock's if the
+                // process may not read that.)
+                let went = if ran == 0 { now - s.since } else { ran.saturating_sub(s.ran) };
                 if went < limit {
                     due = due.min(limit - went);
                 } else {
