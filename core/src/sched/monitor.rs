@@ -34,8 +34,10 @@ const WOKEN_SHARE: u64 = 4;
 const SPINNER_SHARE: u64 = 4;
 /// More threads than that in a queue of a worker are more than it should have to run alone.
 const MANY: usize = 2 * crate::reactor::BATCH;
-/// While a worker asks the reactor more often than that, in ticks, about 2 ms, events are left to the workers.
+/// While a worker asks the reactor more often than that, in ticks, about 2 ms, events are left to the workers,
 const HEARD: u64 = 5 << 20;
+/// if it also switches more often than that between two looks: who computes or spins asks when it is preempted, and then no more.
+const SHORT_TURNS: u64 = 32;
 /// Looks that find all workers asleep before the monitor sleeps itself.
 const QUIET: u32 = 20;
 
@@ -62,6 +64,8 @@ struct Seen {
     ran: u64,
     /// A thread waits that only the monitor could wake.
     urgent: bool,
+    /// Switches at the last look.
+    switches: u64,
     /// What `Spin::alone_for` was at the last look.
     alone_for: u64,
 }
@@ -296,7 +300,13 @@ unsafe fn look(seen: *mut Seen, slice: u64, event: bool) -> Look {
         }
         // A worker that is preempted for an event hears of it itself, and runs who waits for it in its turn.
         let now_ticks = ticks();
-        let heard = RT.processors().iter().any(|p| now_ticks.wrapping_sub(p.heard.load(Ordering::Relaxed)) < HEARD);
+        let mut heard = false;
+        for p in RT.processors() {
+            let switches = p.counters.switches.get();
+            let before = core::mem::replace(&mut (*seen.add(p.index as usize)).switches, switches);
+            heard |= switches.wrapping_sub(before) > SHORT_TURNS
+                && now_ticks.wrapping_sub(p.heard.load(Ordering::Relaxed)) < HEARD;
+        }
         if nobody_listens && !event && !heard {
             let (n, message) = RT.poll_reactor(Some(0), || ());
             if message {

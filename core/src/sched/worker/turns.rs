@@ -298,7 +298,7 @@ pub unsafe fn give_way() {
     unsafe { step_behind((*(*this_worker()).current).extended, Why::Preempted) }
 }
 
-unsafe fn step_behind(extended: bool, mut why: Why) {
+unsafe fn step_behind(extended: bool, why: Why) {
     let w = this_worker();
     // SAFETY: as in yield_now.
     unsafe {
@@ -307,10 +307,6 @@ unsafe fn step_behind(extended: bool, mut why: Why) {
             if why == Why::Preempted {
                 // Perhaps this is why.
                 look_at_reactor();
-            }
-            if p.turn.tick.load(Ordering::Relaxed) == p.tick.load(Ordering::Relaxed) {
-                // It has received something in its turn: it is not one that computes.
-                why = Why::LeftOver;
             }
             if !p.has_work() && RT.injection.is_empty() {
                 return;
