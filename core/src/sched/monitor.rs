@@ -1,7 +1,7 @@
 //! The monitor: a kernel thread that looks at the processors now and then.
 //!
 //! It takes processors away from workers stuck in the kernel, asks for the preemption of threads that run for long while
-//! others wait, fires deadlines and polls the reactor when all workers are busy (and have not asked it for 2 ms), and wakes a sleeper for work that a
+//! others wait, fires deadlines and polls the reactor when all workers are busy and leave it alone, and wakes a sleeper for work that a
 //! guess left lying. While every worker sleeps it sleeps too, without a timeout.
 
 use super::limit::{Climber, Sample};
@@ -298,7 +298,6 @@ unsafe fn look(seen: *mut Seen, slice: u64, event: bool) -> Look {
                 late |= RT.expire(p, now) > 0;
             }
         }
-        // A worker that is preempted for an event hears of it itself, and runs who waits for it in its turn.
         let now_ticks = ticks();
         let mut heard = false;
         for p in RT.processors() {
@@ -307,6 +306,7 @@ unsafe fn look(seen: *mut Seen, slice: u64, event: bool) -> Look {
             heard |= switches.wrapping_sub(before) > SHORT_TURNS
                 && now_ticks.wrapping_sub(p.heard.load(Ordering::Relaxed)) < HEARD;
         }
+        // A worker that is preempted for an event hears of it itself, and runs who waits for it in its turn.
         if nobody_listens && !event && !heard {
             let (n, message) = RT.poll_reactor(Some(0), || ());
             if message {
