@@ -5,6 +5,7 @@ use super::{Processor, Runtime, Why};
 use crate::arch::ticks;
 use crate::clock::{self, NEVER};
 use crate::prim::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::stack::STACKS;
 use crate::sys::linux as l;
 use core::sync::atomic::AtomicBool;
 
@@ -90,7 +91,7 @@ impl Sleepers {
     ///
     /// The caller has made the work visible and called [`pushed`](Sleepers::pushed) since.
     #[inline]
-    pub(super) fn wake_if_needed(&self, rt: &Runtime, sure: bool) {
+    pub fn wake_if_needed(&self, rt: &Runtime, sure: bool) {
         if !self.marks.must_call() {
             return;
         }
@@ -273,6 +274,11 @@ impl Runtime {
                 }
                 s.stop_searching(self, true);
                 return Some(found);
+            }
+            // Who creates threads has more for us soon.
+            if STACKS.ahead() {
+                turn = 0;
+                continue;
             }
             // A thread that may soon be ours to take is worth waiting for.
             turn += u32::from(!unripe);

@@ -13,7 +13,7 @@ fn pool() -> &'static Stacks {
 
 /// A stack as glibc makes it: closed, then open but for its guard.
 fn stack(s: &Stacks, size: usize, guard: usize) -> usize {
-    let at = s.allocate(size, true).expect("a slot");
+    let at = s.allocate(size, true, || ()).expect("a slot");
     assert_eq!(s.protect(at + guard, size - guard, RW), Done);
     at
 }
@@ -139,7 +139,7 @@ fn another_guard_size_on_reuse() {
 fn open_stacks_have_no_guard_until_asked() {
     let s = pool();
     let size = 64 << 10;
-    let mut some: Vec<usize> = (0..FAMILIAR_ENOUGH).filter_map(|_| s.allocate(size, false)).collect();
+    let mut some: Vec<usize> = (0..FAMILIAR_ENOUGH).filter_map(|_| s.allocate(size, false, || ())).collect();
     let at = some.pop().expect("a size asked for again and again");
     assert!(is_zero(at, size));
     assert_eq!(s.advise(at, PAGE, Advice::Guard as u32), Done);
@@ -147,7 +147,7 @@ fn open_stacks_have_no_guard_until_asked() {
     fill(at + PAGE, PAGE, 1);
     assert_eq!(s.unmap(at, size), Done);
     for _ in 0..40 {
-        let again = s.allocate(size, false).unwrap();
+        let again = s.allocate(size, false, || ()).unwrap();
         assert!(readable(again) && is_zero(again, size));
     }
 }
@@ -245,7 +245,7 @@ fn closed_slots_that_are_opened_in_parts() {
     let size = 64 << 10;
     let warm = stack(s, size, PAGE);
     assert_eq!(s.unmap(warm, size), Done);
-    let at = s.allocate(size, true).unwrap();
+    let at = s.allocate(size, true, || ()).unwrap();
     assert_eq!(s.protect(at + 4 * PAGE, PAGE, RW), Pass);
     // SAFETY: what the caller of `protect` does.
     unsafe { assert_eq!(sys!(l::__NR_mprotect, at + 4 * PAGE, PAGE, RW), 0) };
@@ -295,6 +295,37 @@ fn locked_memory_is_not_used_again() {
     assert!(more.iter().all(|&at| is_zero(at + PAGE, size - PAGE)));
 }
 
+/// Most of the time that it takes to create many threads is the kernel's for their first pages, and other CPUs idle.
+#[test]
+fn an_idle_worker_makes_slots_ready_ahead() {
+    let s = pool();
+    let size = 64 << 10;
+    assert!(!s.ahead(), "nobody asked for anything");
+    let calls = core::cell::Cell::new(0);
+    let create = || s.allocate(size, true, || calls.set(calls.get() + 1)).expect("a slot");
+    let few: Vec<usize> = (0..16).map(|_| create()).collect();
+    assert!(!s.ahead() && calls.get() == 0, "few threads are no reason");
+    let many: Vec<usize> = (0..200).map(|_| create()).collect();
+    assert!(calls.get() > 0, "the creator had to make some ready");
+    // The creator ends one batch with what it takes here, and all further ones are ready.
+    let mut made = 0;
+    while s.ahead() {
+        made += 1;
+        create();
+    }
+    assert!(made > 0 && made < 10, "{made} batches: it ends when enough are ready");
+    calls.set(0);
+    for _ in 0..32 {
+        let at = create();
+        assert_eq!(s.protect(at + PAGE, size - PAGE, RW), Done);
+        assert!(!readable(at) && is_zero(at + PAGE, size - PAGE), "a slot made ahead is as any other");
+    }
+    assert_eq!(calls.get(), 0);
+    for at in few.into_iter().chain(many) {
+        assert_eq!(s.unmap(at, size), Done);
+    }
+}
+
 #[test]
 fn giving_up_unmaps_what_is_free() {
     let s = pool();
@@ -305,7 +336,7 @@ fn giving_up_unmaps_what_is_free() {
         fill(kept + PAGE, PAGE, 1);
         s.give_up();
         let gone = !readable(free + PAGE) && readable(kept + PAGE) && !readable(kept);
-        freed && gone && s.allocate(size, true).is_none() && s.unmap(kept, size) == Done
+        freed && gone && s.allocate(size, true, || ()).is_none() && s.unmap(kept, size) == Done
     }));
 }
 
@@ -317,12 +348,12 @@ fn exhaustion_passes_on() {
         let limit = [1u64 << 40, 1 << 40];
         // SAFETY: limits of the child's own.
         unsafe { sys!(l::__NR_prlimit64, 0, l::RLIMIT_AS, limit.as_ptr(), 0) };
-        s.allocate(64 << 10, true).is_none()
+        s.allocate(64 << 10, true, || ()).is_none()
     }));
-    assert_eq!(s.allocate(1 << 40, true), None);
-    assert_eq!(s.allocate(12345, true), None);
+    assert_eq!(s.allocate(1 << 40, true, || ()), None);
+    assert_eq!(s.allocate(12345, true, || ()), None);
     // More sizes than classes.
-    let found = (1..100).filter(|i| s.allocate(i * 4 * PAGE, true).is_some()).count();
+    let found = (1..100).filter(|i| s.allocate(i * 4 * PAGE, true, || ()).is_some()).count();
     assert!(found > 0 && found < 99);
 }
 
@@ -332,7 +363,7 @@ fn a_program_that_protects_every_stack_gets_no_more_slots() {
     let size = 64 << 10;
     let mut passed = false;
     for _ in 0..400 {
-        let Some(at) = s.allocate(size, true) else {
+        let Some(at) = s.allocate(size, true, || ()) else {
             passed = true;
             break;
         };
@@ -373,6 +404,11 @@ fn many_threads_at_once() {
                 })
             })
             .collect();
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                s.ahead();
+            }
+        });
         scope.spawn(|| {
             let mut now = 0;
             while !stop.load(Ordering::Relaxed) {
