@@ -202,11 +202,15 @@ pub unsafe fn mremap(args: [usize; 6]) -> isize {
     }
     // SAFETY: the program's call.
     let r = unsafe { sys::syscall6(l::__NR_mremap as usize, args) };
-    if let Ok(new) = check(r)
-        && shared
-    {
-        remove_shared(args[0], args[0] + args[1].next_multiple_of(4096));
-        add_shared(new, new + args[2].next_multiple_of(4096));
+    if let Ok(new) = check(r) {
+        let from = args[0]..args[0] + args[1].next_multiple_of(4096);
+        let to = new..new + args[2].next_multiple_of(4096);
+        if shared {
+            remove_shared(from.start, from.end);
+            add_shared(to.start, to.end);
+        }
+        sites::moved(from);
+        sites::moved(to);
     }
     r
 }

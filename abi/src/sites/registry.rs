@@ -6,9 +6,13 @@ use alloc::vec::Vec;
 use core::cell::UnsafeCell;
 use core::ops::Range;
 use heddle_core::lock::{Guard, SpinLock};
+use heddle_core::sys;
+use heddle_core::sys::linux;
 
 /// Longest name kept in a report.
 const NAME_MAX: usize = 63;
+/// Ranges of generated code that are remembered; a compiler at run time has one or two that it opens and shuts by turns.
+const REMEMBERED: usize = 16;
 
 /// A rewritten mapping.
 pub(super) struct Object {
@@ -37,9 +41,36 @@ pub(super) struct Registry {
     pub library: Vec<u8>,
     objects: Vec<Object>,
     reports: Vec<Report>,
+    /// Where nothing but anonymous memory was when the kernel was asked; see [`Registry::is_anonymous`].
+    anonymous: [Range<usize>; REMEMBERED],
+    /// Of these, the one that was noted first.
+    oldest: usize,
 }
 
 impl Registry {
+    /// Whether there is nothing but anonymous memory in the range, and all calls that could have changed it were seen.
+    pub fn is_anonymous(&self, range: &Range<usize>) -> bool {
+        self.anonymous.iter().any(|a| a.start <= range.start && range.end <= a.end)
+    }
+
+    /// The kernel has said that only anonymous memory is there.
+    pub fn note_anonymous(&mut self, range: Range<usize>) {
+        // The heap, below the program break, shrinks without a call that is seen here.
+        // SAFETY: a question.
+        if range.start < unsafe { sys!(linux::__NR_brk, 0) } as usize {
+            return;
+        }
+        self.anonymous[self.oldest] = range;
+        self.oldest = (self.oldest + 1) % REMEMBERED;
+    }
+
+    /// Something else may be there now.
+    pub fn changed(&mut self, range: &Range<usize>) {
+        for a in self.anonymous.iter_mut().filter(|a| a.start < range.end && range.start < a.end) {
+            *a = 0..0;
+        }
+    }
+
     /// Notes that `mapping` of the object `name` was dealt with.
     pub fn add(
         &mut self,
@@ -76,6 +107,7 @@ impl Registry {
 
     /// Forgets the mappings whose patched part lies in `range`, and frees their stubs.
     pub fn forget(&mut self, range: &Range<usize>) {
+        self.changed(range);
         let Registry { objects, reports, .. } = self;
         objects.retain(|o| {
             let part = if o.chunk.is_some() { &o.patched } else { &o.mapping };
@@ -102,6 +134,8 @@ static REGISTRY: Shared = Shared(UnsafeCell::new(Registry {
     library: Vec::new(),
     objects: Vec::new(),
     reports: Vec::new(),
+    anonymous: [const { 0..0 }; REMEMBERED],
+    oldest: 0,
 }));
 static LOCK: SpinLock<()> = SpinLock::new(());
 
@@ -140,10 +174,55 @@ pub fn forget(start: usize, len: usize) {
     hold().registry().forget(&(start..start.saturating_add(len)));
 }
 
+/// What `mremap` moved, or where to.
+pub fn moved(range: Range<usize>) {
+    hold().registry().changed(&range);
+}
+
 /// Calls `f` for each object with its file name (63 bytes at most), the number of sites rewritten and the number of
 /// sites left alone. `[anon]` counts executable mappings without a file, not sites. Not from a signal handler.
 pub fn for_each_report(f: &mut dyn FnMut(&[u8], u32, u32)) {
     for r in &hold().registry().reports {
         f(&r.name[..usize::from(r.name_len)], r.rewritten, r.left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn empty() -> Registry {
+        Registry {
+            entries: None,
+            skip: 0..0,
+            library: Vec::new(),
+            objects: Vec::new(),
+            reports: Vec::new(),
+            anonymous: [const { 0..0 }; REMEMBERED],
+            oldest: 0,
+        }
+    }
+
+    #[test]
+    fn anonymous_memory_is_remembered_until_something_else_is_mapped_there() {
+        const ABOVE: usize = 0x7e00_0000_0000;
+        let mut r = empty();
+        let at = |range: Range<usize>| ABOVE + range.start..ABOVE + range.end;
+        assert!(!r.is_anonymous(&at(0x1000..0x2000)));
+        r.note_anonymous(at(0x1000..0x9000));
+        r.note_anonymous(at(0x20000..0x30000));
+        assert!(r.is_anonymous(&at(0x1000..0x9000)) && r.is_anonymous(&at(0x2000..0x3000)));
+        assert!(!r.is_anonymous(&at(0x8000..0xa000)), "a part of it is unknown");
+        r.changed(&at(0x9000..0xa000));
+        assert!(r.is_anonymous(&at(0x1000..0x9000)), "beside it");
+        r.forget(&at(0x8000..0xa000));
+        assert!(!r.is_anonymous(&at(0x2000..0x3000)), "unmapped in part: none of it is relied on");
+        assert!(r.is_anonymous(&at(0x20000..0x30000)));
+        r.note_anonymous(0x1000..0x2000);
+        assert!(!r.is_anonymous(&(0x1000..0x2000)), "below the program break");
+        let place = |i: usize| at(0x100000 * (i + 1)..0x100000 * (i + 1) + 0x1000);
+        (0..REMEMBERED).for_each(|i| r.note_anonymous(place(i)));
+        assert!(!r.is_anonymous(&at(0x20000..0x30000)), "the oldest goes");
+        assert!((0..REMEMBERED).all(|i| r.is_anonymous(&place(i))));
     }
 }

@@ -5,7 +5,7 @@ use super::elf::Image;
 use super::file::{Fd, File};
 use super::find::{self, Found, JUMP, MOVED_MAX, Site};
 use super::known::{Identity, Known};
-use super::maps::{Mapping, Maps};
+use super::maps::{self, Mapping, Maps};
 use super::registry::{Registry, hold};
 use super::stub::{self, Chunk};
 use super::{Entries, Error};
@@ -560,8 +560,19 @@ pub unsafe fn rewrite_mapping(start: usize, len: usize, fd: i32, file_offset: u6
         known.save();
         return;
     }
+    // Generated code, most likely, which some compilers open and shut for each piece of it.
+    if registry.is_anonymous(&range) {
+        return;
+    }
+    if maps::has_file(&range) == Ok(false) {
+        return registry.note_anonymous(range);
+    }
     let Ok(maps) = Maps::read() else { return };
-    for m in maps.list.iter().filter(|m| overlap(&m.range, &range)) {
+    let there = || maps.list.iter().filter(|m| overlap(&m.range, &range));
+    if there().all(|m| m.inode == 0) {
+        return registry.note_anonymous(range);
+    }
+    for m in there() {
         if m.prot & (READ | EXEC) != READ | EXEC || m.inode == 0 || !m.private || registry.overlaps(&m.range) {
             continue;
         }
