@@ -129,7 +129,8 @@ pub unsafe fn mmap(args: [usize; 6]) -> isize {
     if flags & 3 == l::MAP_SHARED || flags & 3 == l::MAP_SHARED_VALIDATE {
         add_shared(start, end);
     }
-    if prot & l::PROT_EXEC != 0 && flags & l::MAP_ANONYMOUS == 0 {
+    // What is written to a shared mapping is written to the file: such code's system calls stay the kernel's.
+    if prot & l::PROT_EXEC != 0 && flags & (3 | l::MAP_ANONYMOUS) == l::MAP_PRIVATE {
         LOADED.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the mapping was just made; its code has not run.
         unsafe { sites::rewrite_mapping(start, len, fd as i32, offset as u64, prot) };

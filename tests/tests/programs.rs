@@ -35,6 +35,7 @@ programs! {
         cancel { workers: &[2, 1] },
         clone_raw { workers: &[2, 1] },
         close_under_waiter { workers: &[2, 1] },
+        code_of_its_own { workers: &[2, 1] },
         cond { workers: &[2, 1, 4] },
         constructors { workers: &[2, 1] },
         cpu_clocks { workers: &[2, 1] },
