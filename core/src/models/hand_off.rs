@@ -108,7 +108,7 @@ fn run(calls: [u32; WORKERS], looks: u32, hand_offs: u32) {
         // Given to a worker that had made its last call and gone.
         let unclaimed = world.given.iter().filter(|g| g.load(Ordering::Relaxed)).count();
         // Taken from one that came back, then put back.
-        let free = usize::from(world.holder.is_in_kernel());
+        let free = usize::from(world.holder.call().0);
         assert_eq!(holders + unclaimed + free, 1, "held by one worker, or to be taken");
         most.fetch_max(world.hand_offs.load(Ordering::Relaxed), Ordering::Relaxed);
     });

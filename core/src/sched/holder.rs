@@ -12,12 +12,15 @@
 //! flag: after a hand-off the new holder may itself be in the kernel when the old one comes back, which must not take its
 //! successor's mark for its own.
 
-use crate::prim::{AtomicUsize, Ordering};
+use crate::prim::{AtomicU32, AtomicUsize, Ordering};
 
 const RUNNING: usize = 0;
 
-/// The state word.
-pub struct Holder(AtomicUsize);
+/// The state word, and how many calls were begun.
+pub struct Holder {
+    mark: AtomicUsize,
+    calls: AtomicU32,
+}
 
 impl Default for Holder {
     fn default() -> Self {
@@ -28,20 +31,25 @@ impl Default for Holder {
 impl Holder {
     /// The holder is not in the kernel.
     pub fn new() -> Self {
-        Self(AtomicUsize::new(RUNNING))
+        Self { mark: AtomicUsize::new(RUNNING), calls: AtomicU32::new(0) }
     }
 
-    /// Whether the holder is inside a system call that may block, as one look tells.
+    /// Whether the holder is inside a system call that may block, and how many were begun, modulo 2^32. Two looks that find
+    /// it inside, and as many begun, find one call that has lasted from one to the other.
     #[inline]
-    pub fn is_in_kernel(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != RUNNING
+    pub fn call(&self) -> (bool, u32) {
+        // Acquire: the number is that of this call or a later one. pairs: processor.state
+        let inside = self.mark.load(Ordering::Acquire) != RUNNING;
+        (inside, self.calls.load(Ordering::Relaxed))
     }
 
     /// The holder, known by the address `worker`, enters the kernel.
     #[inline]
     pub fn enter(&self, worker: usize) {
+        // Who holds the processor writes this, nobody else.
+        self.calls.store(self.calls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         // Release: the monitor that takes the processor away sees the queue as we left it. pairs: processor.state
-        self.0.store(worker, Ordering::Release);
+        self.mark.store(worker, Ordering::Release);
     }
 
     /// The worker that entered comes back. Returns whether the processor is still its own.
@@ -49,23 +57,23 @@ impl Holder {
     #[inline]
     pub fn back(&self, worker: usize) -> bool {
         // Acquire: nothing that needs the processor is done before it is known to be ours. pairs: processor.state
-        self.0.compare_exchange(worker, RUNNING, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        self.mark.compare_exchange(worker, RUNNING, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     /// Takes the processor away from a holder in the kernel. Returns its address if it did.
     #[must_use]
     pub fn take(&self) -> Option<usize> {
         // Only the holder sets its mark, and only those who hand processors off take it away.
-        let mark = self.0.load(Ordering::Relaxed);
+        let mark = self.mark.load(Ordering::Relaxed);
         // Acquire: the queue as its worker left it; the new worker sees it through `given`. pairs: processor.state
         let taken =
-            mark != RUNNING && self.0.compare_exchange(mark, RUNNING, Ordering::Acquire, Ordering::Relaxed).is_ok();
+            mark != RUNNING && self.mark.compare_exchange(mark, RUNNING, Ordering::Acquire, Ordering::Relaxed).is_ok();
         taken.then_some(mark)
     }
 
     /// Undoes a `take`, of which this is the result.
     pub fn put_back(&self, worker: usize) {
         // Release: as in `enter`. pairs: processor.state
-        self.0.store(worker, Ordering::Release);
+        self.mark.store(worker, Ordering::Release);
     }
 }

@@ -38,6 +38,11 @@ const MANY: usize = 2 * crate::reactor::BATCH;
 const HEARD: u64 = 5 << 20;
 /// if it also switches more often than that between two looks: who computes or spins asks when it is preempted, and then no more.
 const SHORT_TURNS: u64 = 32;
+/// A worker that made more calls than that between two looks makes short ones.
+const SHORT_CALLS: u32 = 32;
+/// If such a worker is still in the same one, the kernel has probably given its CPU to somebody else, for a slice of the
+/// kernel's, of so many nanoseconds at most.
+const SWITCHED_OUT: u64 = 4_000_000;
 /// Looks that find all workers asleep before the monitor sleeps itself.
 const QUIET: u32 = 20;
 
@@ -64,6 +69,11 @@ struct Seen {
     ran: u64,
     /// A thread waits that only the monitor could wake.
     urgent: bool,
+    /// How many system calls that may block were begun, which look saw the last of them first, and how many were begun
+    /// between that look and the one before.
+    calls: u32,
+    called: u64,
+    made: u32,
     /// Switches at the last look.
     switches: u64,
     /// What `Spin::alone_for` was at the last look.
@@ -334,7 +344,13 @@ unsafe fn look(seen: *mut Seen, slice: u64, event: bool) -> Look {
             if changed {
                 *s = Seen { tick, since: now, ran, urgent: late, ..*s };
             }
-            all_compute &= !changed && !p.holder.is_in_kernel();
+            let (in_call, calls) = p.holder.call();
+            let made = calls.wrapping_sub(s.calls);
+            let same_call = in_call && made == 0;
+            if made != 0 {
+                (s.calls, s.called, s.made) = (calls, now, made);
+            }
+            all_compute &= !changed && !same_call;
             trouble |= !changed && RT.sleepers.sleeping() == 0 || p.queue.len() + p.fresh.len() > MANY;
             s.urgent |= late;
             let injected = RT.injection.len();
@@ -346,20 +362,26 @@ unsafe fn look(seen: *mut Seen, slice: u64, event: bool) -> Look {
                 (false, true) if injected != 0 && spins(p) => slice / SPINNER_SHARE,
                 (false, true) => slice,
             };
+            let w = p.worker.load(Ordering::Relaxed);
+            let brief = w.as_ref().is_some_and(|w| w.brief.load(Ordering::Relaxed) != 0);
+            if in_call && (waiting || brief || RT.sleepers.sleeping() == 0) {
+                // The next look tells whether it lasts.
+                due = due.min(PAUSE_MIN);
+            }
             if changed {
                 if waiting {
                     due = due.min(limit);
                 }
-            } else if p.holder.is_in_kernel() {
+            } else if same_call {
                 // Stuck since the last look at least. What was not to wait ends by a signal, whether anybody needs the
                 // processor or not: a worker in the kernel does not count as asleep.
-                let w = p.worker.load(Ordering::Relaxed);
-                if let Some(w) = w.as_ref().filter(|w| w.brief.load(Ordering::Relaxed) != 0) {
+                if let Some(w) = w.as_ref().filter(|_| brief) {
                     (hooks.preempt)(w.tid.load(Ordering::Relaxed));
                     found = true;
                 }
                 // Somebody must run what waits, and somebody must hear the reactor.
-                if (waiting || RT.sleepers.sleeping() == 0) && s.since + PAUSE_MIN / 2 < now {
+                let patience = if s.made > SHORT_CALLS { SWITCHED_OUT } else { PAUSE_MIN / 2 };
+                if (waiting || RT.sleepers.sleeping() == 0) && s.called + patience < now {
                     found |= worker::hand_off(p);
                     *s = Seen { tick, since: now, ran, urgent: false, ..*s };
                 }
@@ -378,7 +400,6 @@ unsafe fn look(seen: *mut Seen, slice: u64, event: bool) -> Look {
                     // If it gives way at once the next one's slice begins now.
                     *s = Seen { tick: tick.wrapping_add(1), since: now, ran, urgent: false, ..*s };
                     due = due.min(limit);
-                    let w = p.worker.load(Ordering::Relaxed);
                     if let Some(w) = w.as_ref() {
                         w.preempt.store(1, Ordering::Relaxed);
                         (hooks.preempt)(w.tid.load(Ordering::Relaxed));
