@@ -463,8 +463,8 @@ pub unsafe fn empty_inbox(w: *mut Worker) {
 /// Inside the core, no locks held.
 pub unsafe fn collect() {
     const PATIENCE: u64 = 2_000_000;
-    /// For the receiver, which may have to wait for a CPU first.
-    const PATIENCE_QUEUED: u64 = 20_000_000;
+    /// For the receiver, which may have to wait for a CPU first, with dozens of others that compute.
+    const PATIENCE_QUEUED: u64 = 200_000_000;
     // SAFETY: the caller's.
     unsafe { super::masks::await_exec(actions::armed()) };
     let wanted = actions::armed() & !base_mask();

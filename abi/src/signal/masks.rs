@@ -231,8 +231,9 @@ unsafe fn await_exec_now(set: u64) {
     }
 }
 
-/// How long others wait for an `execve`, and that for them, in nanoseconds.
-const PATIENCE: u64 = 20_000_000;
+/// How long others wait for an `execve`, and that for them, in nanoseconds: each may have to wait for a CPU first, with dozens of
+/// others that compute.
+const PATIENCE: u64 = 200_000_000;
 
 /// A thread that blocks `mask` is about to execute another program: from the return on the kernel keeps what comes for the
 /// process and is in the result.
