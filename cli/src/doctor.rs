@@ -151,7 +151,7 @@ fn steps(report: &mut Report, cpus: &Cpus, guards: &io::Result<()>) {
         Ok(()) => report.row("stack guards", "MADV_GUARD_INSTALL", "the kernel has it; a guard costs no mapping"),
         Err(e) => report.row("stack guards", "mprotect", &format!("the kernel refuses MADV_GUARD_INSTALL ({e})")),
     }
-    report.row("reactor", "epoll", "Heddle has no io_uring reactor yet, so it takes epoll even where io_uring works");
+    report.row("reactor", "epoll", "taken even where io_uring works, which is hardly faster for what threads do");
     let workers = cpus.workers();
     let why = match &cpus.quota {
         Some(quota) if workers < cpus.allowed => format!("the quota of {:.2} CPUs, rounded up", quota.cpus),
