@@ -108,7 +108,7 @@ pub unsafe fn mmap(args: [usize; 6]) -> isize {
         // them all on it.
         if (RT.is_started() || closed && !FIRST.swap(true, Ordering::Relaxed))
             && (closed || prot == OPEN)
-            && let Some(stack) = STACKS.allocate(len, closed, || RT.sleepers.wake_if_needed(&RT, true))
+            && let Some(stack) = STACKS.allocate(len, closed, || RT.call_helper())
         {
             return stack as isize;
         }

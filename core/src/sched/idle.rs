@@ -91,7 +91,7 @@ impl Sleepers {
     ///
     /// The caller has made the work visible and called [`pushed`](Sleepers::pushed) since.
     #[inline]
-    pub fn wake_if_needed(&self, rt: &Runtime, sure: bool) {
+    pub(super) fn wake_if_needed(&self, rt: &Runtime, sure: bool) {
         if !self.marks.must_call() {
             return;
         }
@@ -157,6 +157,12 @@ impl Sleepers {
 }
 
 impl Runtime {
+    /// Calls a worker that is seen to sleep for what an idle one does besides looking for threads ([`Stacks::ahead`](crate::stack::Stacks::ahead)).
+    /// Who falls asleep just then is missed: the work is the caller's own, and help is all that it wants.
+    pub fn call_helper(&self) {
+        self.sleepers.wake_if_needed(self, true);
+    }
+
     /// Whether there is a runnable thread beyond the one that each queue's own worker is about to run.
     fn any_runnable_twice(&self) -> bool {
         !self.injection.is_empty() || self.processors().iter().any(|p| p.queue.len() + p.fresh.len() > 1)
