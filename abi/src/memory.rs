@@ -94,6 +94,11 @@ pub fn note_attached(start: usize) {
 /// A process that has no threads yet has mapped a stack.
 static FIRST: AtomicBool = AtomicBool::new(false);
 
+/// Where the last page of `len` bytes at `start`, the program's numbers, ends.
+fn end_of(start: usize, len: usize) -> usize {
+    start.saturating_add(len.checked_next_multiple_of(4096).unwrap_or(usize::MAX))
+}
+
 /// `mmap`.
 ///
 /// # Safety
@@ -114,14 +119,14 @@ pub unsafe fn mmap(args: [usize; 6]) -> isize {
         }
     }
     if flags & (l::MAP_FIXED | l::MAP_FIXED_NOREPLACE) == l::MAP_FIXED
-        && let Outcome::Fail(errno) = STACKS.replace(hint, hint.saturating_add(len.next_multiple_of(4096)))
+        && let Outcome::Fail(errno) = STACKS.replace(hint, end_of(hint, len))
     {
         return -(errno as isize);
     }
     // SAFETY: the program's call.
     let r = unsafe { sys::syscall6(l::__NR_mmap as usize, args) };
     let Ok(start) = check(r) else { return r };
-    let end = start + len.next_multiple_of(4096);
+    let end = end_of(start, len);
     if flags & l::MAP_FIXED != 0 {
         sites::forget(start, end - start);
         remove_shared(start, end);
@@ -156,10 +161,12 @@ pub unsafe fn munmap(args: [usize; 6]) -> isize {
         Outcome::Fail(errno) => return -(errno as isize),
         Outcome::Pass => {}
     }
+    let end = end_of(args[0], args[1]);
+    // Another thread may be given the same addresses before this call is back.
+    sites::moving(args[0]..end);
     // SAFETY: the program's call.
     let r = unsafe { sys::syscall6(l::__NR_munmap as usize, args) };
     if r == 0 {
-        let end = args[0] + args[1].next_multiple_of(4096);
         sites::forget(args[0], end - args[0]);
         remove_shared(args[0], end);
     }
@@ -193,25 +200,26 @@ pub unsafe fn mprotect(number: usize, args: [usize; 6]) -> isize {
 /// The program's call.
 pub unsafe fn mremap(args: [usize; 6]) -> isize {
     let shared = is_shared(args[0]);
-    if let Err(errno) = STACKS.disown(args[0], args[0].saturating_add(args[1].next_multiple_of(4096)), false) {
+    if let Err(errno) = STACKS.disown(args[0], end_of(args[0], args[1]), false) {
         return -(errno as isize);
     }
     if args[3] as u32 & l::MREMAP_FIXED != 0
-        && let Outcome::Fail(errno) = STACKS.replace(args[4], args[4].saturating_add(args[2].next_multiple_of(4096)))
+        && let Outcome::Fail(errno) = STACKS.replace(args[4], end_of(args[4], args[2]))
     {
         return -(errno as isize);
     }
+    let from = args[0]..end_of(args[0], args[1]);
+    sites::moving(from.clone());
     // SAFETY: the program's call.
     let r = unsafe { sys::syscall6(l::__NR_mremap as usize, args) };
     if let Ok(new) = check(r) {
-        let from = args[0]..args[0] + args[1].next_multiple_of(4096);
-        let to = new..new + args[2].next_multiple_of(4096);
+        let to = new..end_of(new, args[2]);
         if shared {
             remove_shared(from.start, from.end);
             add_shared(to.start, to.end);
         }
-        sites::moved(from);
-        sites::moved(to);
+        sites::moving(from);
+        sites::moving(to);
     }
     r
 }

@@ -41,7 +41,7 @@ mod tests;
 
 pub use find::{Found, Site};
 pub(crate) use maps::Maps;
-pub use registry::{Hold, for_each_report, forget, hold, hold_for_fork, let_go_after_fork, moved};
+pub use registry::{Hold, for_each_report, forget, hold, hold_for_fork, let_go_after_fork, moving};
 pub use rewrite::{rewrite_all, rewrite_mapping, survey, survey_file};
 pub use stub::{DONE, RAW_PLAIN, RAW_POST, original_pc, site_end};
 

@@ -174,8 +174,9 @@ pub fn forget(start: usize, len: usize) {
     hold().registry().forget(&(start..start.saturating_add(len)));
 }
 
-/// What `mremap` moved, or where to.
-pub fn moved(range: Range<usize>) {
+/// What is in the range is about to be unmapped or moved, or something has been moved there. To be called before, since others
+/// may be given the addresses at once, and for `mremap` afterwards too.
+pub fn moving(range: Range<usize>) {
     hold().registry().changed(&range);
 }
 
