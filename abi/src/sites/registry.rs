@@ -48,6 +48,18 @@ pub(super) struct Registry {
 }
 
 impl Registry {
+    const fn new() -> Self {
+        Self {
+            entries: None,
+            skip: 0..0,
+            library: Vec::new(),
+            objects: Vec::new(),
+            reports: Vec::new(),
+            anonymous: [const { 0..0 }; REMEMBERED],
+            oldest: 0,
+        }
+    }
+
     /// Whether there is nothing but anonymous memory in the range, and all calls that could have changed it were seen.
     pub fn is_anonymous(&self, range: &Range<usize>) -> bool {
         self.anonymous.iter().any(|a| a.start <= range.start && range.end <= a.end)
@@ -128,15 +140,7 @@ struct Shared(UnsafeCell<Registry>);
 // SAFETY: the registry is reached through `Hold` only, which exists once at a time.
 unsafe impl Sync for Shared {}
 
-static REGISTRY: Shared = Shared(UnsafeCell::new(Registry {
-    entries: None,
-    skip: 0..0,
-    library: Vec::new(),
-    objects: Vec::new(),
-    reports: Vec::new(),
-    anonymous: [const { 0..0 }; REMEMBERED],
-    oldest: 0,
-}));
+static REGISTRY: Shared = Shared(UnsafeCell::new(Registry::new()));
 static LOCK: SpinLock<()> = SpinLock::new(());
 
 /// Exclusive use of the site tables, until dropped.
@@ -192,22 +196,10 @@ pub fn for_each_report(f: &mut dyn FnMut(&[u8], u32, u32)) {
 mod tests {
     use super::*;
 
-    fn empty() -> Registry {
-        Registry {
-            entries: None,
-            skip: 0..0,
-            library: Vec::new(),
-            objects: Vec::new(),
-            reports: Vec::new(),
-            anonymous: [const { 0..0 }; REMEMBERED],
-            oldest: 0,
-        }
-    }
-
     #[test]
     fn anonymous_memory_is_remembered_until_something_else_is_mapped_there() {
         const ABOVE: usize = 0x7e00_0000_0000;
-        let mut r = empty();
+        let mut r = Registry::new();
         let at = |range: Range<usize>| ABOVE + range.start..ABOVE + range.end;
         assert!(!r.is_anonymous(&at(0x1000..0x2000)));
         r.note_anonymous(at(0x1000..0x9000));
