@@ -1,13 +1,16 @@
 //! Channels beside their rivals: each figure of each contender in a process of its own, in turn, medians of several rounds.
 //!
-//! `messages [--rounds N] [--only FIGURE] [--with CONTENDER]... [--seconds N]`; `messages --list`. The seconds are those of `oneway`. Rivals run on kernel threads, as they do
-//! anywhere; Heddle's channels on user threads of two workers, and on kernel threads. tokio has two workers, Go two processors.
+//! Rivals run on kernel threads, as they do anywhere; Heddle's channels on user threads of two workers, and on kernel threads. tokio
+//! has two workers, Go two processors.
 //! Allocators are preloaded into a process that hands over boxes. A contender that is not there (Go without a compiler) or does not have a figure is named with a dash.
 
 mod rivals;
 
 use std::env;
 use std::process::{Command, Stdio};
+
+use clap::Parser;
+use clap::builder::PossibleValuesParser;
 
 /// What is measured: name, unit, how many messages, whether more is better.
 struct Figure {
@@ -45,6 +48,26 @@ const FIGURES: &[Figure] = &[
     figure("oneway", "KiB more", 1_000_000_000),
 ];
 
+/// Channels, pools and mailboxes beside their rivals: medians of several rounds, all in turn.
+#[derive(Parser)]
+struct Options {
+    /// Runs of each contender.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// These figures only.
+    #[arg(long, value_name = "FIGURE", value_parser = PossibleValuesParser::new(FIGURES.iter().map(|f| f.name)))]
+    only: Vec<String>,
+    /// These contenders only.
+    #[arg(long, value_name = "CONTENDER", value_parser = PossibleValuesParser::new(rivals::ALL))]
+    with: Vec<String>,
+    /// How long `oneway` takes.
+    #[arg(long, value_name = "N", env = rivals::SECONDS_SET)]
+    seconds: Option<f64>,
+    /// Names figures and contenders.
+    #[arg(long)]
+    list: bool,
+}
+
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
     if let [flag, contender, figure] = &arguments[..]
@@ -56,23 +79,11 @@ fn main() {
         }
         return;
     }
-    let (mut rounds, mut only, mut with) = (5, Vec::new(), Vec::new());
-    let mut arguments = arguments.into_iter();
-    while let Some(argument) = arguments.next() {
-        let mut value = || arguments.next().expect("a value");
-        match argument.as_str() {
-            "--rounds" => rounds = value().parse().expect("a number"),
-            "--only" => only.push(value()),
-            "--with" => with.push(value()),
-            // SAFETY: this process has one thread.
-            "--seconds" => unsafe { env::set_var(rivals::SECONDS_SET, value()) },
-            "--list" => {
-                println!("figures: {}", FIGURES.iter().map(|f| f.name).collect::<Vec<_>>().join(" "));
-                println!("contenders: {}", rivals::ALL.join(" "));
-                return;
-            }
-            other => panic!("what is {other}?"),
-        }
+    let Options { rounds, only, with, seconds, list } = Options::parse();
+    if list {
+        println!("figures: {}", FIGURES.iter().map(|f| f.name).collect::<Vec<_>>().join(" "));
+        println!("contenders: {}", rivals::ALL.join(" "));
+        return;
     }
     let asked = |list: &[String], name: &str| list.is_empty() || list.iter().any(|n| n == name);
     let contenders: Vec<&str> = rivals::ALL.iter().copied().filter(|name| asked(&with, name)).collect();
@@ -86,7 +97,7 @@ fn main() {
         let mut all = vec![Vec::new(); contenders.len()];
         for _ in 0..rounds {
             for (name, results) in contenders.iter().zip(&mut all) {
-                results.extend(child(name, figure.name));
+                results.extend(child(name, figure.name, seconds));
             }
         }
         let cells = all.into_iter().map(|mut seconds: Vec<f64>| {
@@ -102,12 +113,13 @@ fn main() {
 }
 
 /// The seconds that one run takes, if the contender has this figure.
-fn child(contender: &str, figure: &str) -> Option<f64> {
+fn child(contender: &str, figure: &str, seconds: Option<f64>) -> Option<f64> {
     let this = env::current_exe().expect("our own path");
     let mut command = Command::new(this);
     if let Ok(Some(library)) = rivals::preload(contender) {
         command.env("LD_PRELOAD", library);
     }
+    command.envs(seconds.map(|seconds| (rivals::SECONDS_SET, seconds.to_string())));
     let output = command.args(["--child", contender, figure]).stderr(Stdio::inherit()).output().expect("a child");
     assert!(output.status.success(), "{contender} {figure}: {}", output.status);
     String::from_utf8_lossy(&output.stdout).trim().parse().ok()
