@@ -1,9 +1,14 @@
 //! The ring of a mailbox: records one after the other in memory that the receiver owns.
 //!
-//! A record is a word with the length of its bytes, and the bytes, rounded up to whole words. One that does not fit before
-//! the end of the memory begins at its start, and a word [`SKIP`] says so. The memory is twice the budget: so a message that is
-//! within the budget finds a place in one piece when nothing else is there, wherever the ring stands. Positions count words and never wrap; `tail` is stored
+//! A record is a word with the length of its bytes, and the bytes, rounded up to whole words. The bytes of a long one begin on a
+//! line, and one that does not fit before the end of the memory goes to its start; a word with [`SKIP`] says how many words are left
+//! out before it. The memory is more than twice the budget: so a message that is within the budget finds a place in one piece when
+//! nothing else is there, wherever the ring stands. Positions count words and never wrap; `tail` is stored
 //! by who has the senders' lock, `head` by the receiver (or, where senders may drop what is oldest, under that lock by either).
+//!
+//! **Why on a line.** `memcpy` leaves copies of 2 KiB and more to the processor (`rep movsb`), and AMD's Zen 4 takes up to twenty
+//! times as long for one that begins some bytes behind its original, whole pages not counted. Records that begin at any word meet that now
+//! and then: with an original 16 bytes behind a line 64 KiB took 3.3 us on average, and 1.3 when each began on a line.
 //!
 //! # Safety
 //! The words from `head` to `tail` hold records and are only read; the others belong to who has the senders' lock. A
@@ -15,13 +20,21 @@ use crate::prim::{AtomicUsize, Ordering, prefetch};
 use crate::shard::CachePadded;
 
 const WORD: usize = 8;
-/// In place of a length: the next record is at the start of the memory.
-const SKIP: u64 = u64::MAX;
+/// In place of a length, added to a number: so many words are left out, this one included.
+const SKIP: u64 = 1 << 63;
+/// Words of a line.
+const LINE: usize = if cfg!(loom) { 2 } else { 8 };
+/// Words of a record that is long.
+const LONG: usize = if cfg!(loom) { 3 } else { 2048 / WORD };
+
+/// The words of a line.
+#[repr(align(64))]
+struct Line([std::cell::UnsafeCell<u64>; LINE]);
 
 pub struct Ring {
     /// Words that may be in use.
     limit: usize,
-    words: Box<[std::cell::UnsafeCell<u64>]>,
+    lines: Box<[Line]>,
     /// What loom watches in place of the words.
     #[cfg(loom)]
     watched: Vec<UnsafeCell<()>>,
@@ -53,15 +66,29 @@ impl Ring {
     /// Of so many bytes, rounded up to words.
     pub fn new(bytes: usize) -> Self {
         let limit = bytes.div_ceil(WORD).max(2);
-        let count = 2 * limit;
+        // What is left out is less than the record and two lines: at the end less than the record with what precedes its line there,
+        // and at the start what precedes its line.
+        let lines = (2 * limit).div_ceil(LINE) + 2;
         Self {
             limit,
-            words: (0..count).map(|_| std::cell::UnsafeCell::new(0)).collect(),
+            lines: (0..lines).map(|_| Line([const { std::cell::UnsafeCell::new(0) }; LINE])).collect(),
             #[cfg(loom)]
-            watched: (0..count).map(|_| UnsafeCell::new(())).collect(),
+            watched: (0..lines * LINE).map(|_| UnsafeCell::new(())).collect(),
             tail: CachePadded::new(AtomicUsize::new(0)),
             head: CachePadded::new(AtomicUsize::new(0)),
         }
+    }
+
+    /// How many words there are.
+    fn words(&self) -> usize {
+        self.lines.len() * LINE
+    }
+
+    /// A word of these, by the address of all: those behind it belong to whoever has it.
+    fn word(&self, at: usize) -> *mut u64 {
+        debug_assert!(at <= self.words());
+        // SAFETY: within the lines, or just behind them.
+        unsafe { (&raw const (*self.lines.as_ptr()).0).cast::<u64>().cast_mut().add(at) }
     }
 
     /// Bytes of the longest message.
@@ -74,7 +101,7 @@ impl Ring {
     pub fn used(&self) -> usize {
         // Acquire: the tail is at least that. pairs: mailbox.head
         let head = self.head.load(Ordering::Acquire);
-        self.tail.load(Ordering::Relaxed).wrapping_sub(head).min(self.words.len()) * WORD
+        self.tail.load(Ordering::Relaxed).wrapping_sub(head).min(self.words()) * WORD
     }
 
     #[cfg(not(loom))]
@@ -91,14 +118,17 @@ impl Ring {
         }
     }
 
-    /// Where a record of so many words would go: words to skip, and its place. `None`: there is no room.
+    /// Where a record of so many words would go: words to leave out, and its place. `None`: there is no room.
     fn place(&self, tail: usize, head: usize, count: usize) -> Option<(usize, usize)> {
-        let len = self.words.len();
+        let len = self.words();
         let used = tail.wrapping_sub(head);
-        let at = tail % len;
-        let skip = if at + count <= len { 0 } else { len - at };
+        // The word behind `at`, where the bytes begin, is on a line.
+        let from = |at: usize| if count < LONG { at } else { (at + 1).next_multiple_of(LINE) - 1 };
+        let here = tail % len;
+        let at = Some(from(here)).filter(|at| at + count <= len).unwrap_or_else(|| from(0));
+        let skip = if at < here { len - here + at } else { at - here };
         let fits = used + count <= self.limit && used + skip + count <= len;
-        fits.then_some((skip, if skip == 0 { at } else { 0 }))
+        fits.then_some((skip, at))
     }
 
     fn head(&self) -> usize {
@@ -128,12 +158,14 @@ impl Ring {
         // SAFETY: words that are free; the caller's lock.
         unsafe {
             if skip != 0 {
-                self.touch(tail % self.words.len(), 1, true);
-                *self.words[tail % self.words.len()].get() = SKIP;
+                let here = tail % self.words();
+                self.touch(here, 1, true);
+                *self.word(here) = SKIP + skip as u64;
             }
             self.touch(at, count, true);
-            *self.words[at].get() = bytes as u64;
-            write(std::slice::from_raw_parts_mut(self.words.as_ptr().add(at + 1).cast_mut().cast(), bytes));
+            let word = self.word(at);
+            *word = bytes as u64;
+            write(std::slice::from_raw_parts_mut(word.add(1).cast(), bytes));
         }
         // Release: the record was written before. pairs: mailbox.tail
         self.tail.store(tail.wrapping_add(skip + count), Ordering::Release);
@@ -166,16 +198,18 @@ impl Ring {
                 return None;
             }
         }
-        let mut at = head % self.words.len();
+        let mut at = head % self.words();
         // SAFETY: a record is there, and stays until the head moves.
         unsafe {
             self.touch(at, 1, false);
-            if *self.words[at].get() == SKIP {
-                head = head.wrapping_add(self.words.len() - at);
-                at = 0;
+            let mut bytes = *self.word(at);
+            if bytes >= SKIP {
+                head = head.wrapping_add((bytes - SKIP) as usize);
+                at = head % self.words();
                 self.touch(at, 1, false);
+                bytes = *self.word(at);
             }
-            let bytes = *self.words[at].get() as usize;
+            let bytes = bytes as usize;
             self.fetch_ahead(head, words_of(bytes), *seen);
             Some(Record { at: at + 1, bytes, next: head.wrapping_add(words_of(bytes)) })
         }
@@ -187,11 +221,10 @@ impl Ring {
         // In words: 2 KiB. Long records are in the cache's own hands.
         const AHEAD: usize = 256;
         const LONGEST: usize = 128;
-        const LINE: usize = 8;
         if words <= LONGEST && seen.wrapping_sub(position) > AHEAD + words {
-            let first = position.wrapping_add(AHEAD) % self.words.len();
-            for word in (first..(first + words).min(self.words.len())).step_by(LINE) {
-                prefetch(self.words[word].get());
+            let first = position.wrapping_add(AHEAD) % self.words();
+            for word in (first..(first + words).min(self.words())).step_by(LINE) {
+                prefetch(self.word(word));
             }
         }
     }
@@ -203,7 +236,7 @@ impl Ring {
     pub unsafe fn bytes(&self, record: Record) -> &[u8] {
         self.touch(record.at - 1, words_of(record.bytes), false);
         // SAFETY: the caller's.
-        unsafe { std::slice::from_raw_parts(self.words.as_ptr().add(record.at).cast::<u8>(), record.bytes) }
+        unsafe { std::slice::from_raw_parts(self.word(record.at).cast::<u8>(), record.bytes) }
     }
 
     /// Leaves the records before that position.

@@ -1,6 +1,7 @@
 //! Mailboxes: whole messages, in order, within the budget.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Duration;
 
 use heddle::cancel::Token;
@@ -16,6 +17,7 @@ super::tests![
     mailbox_limits,
     mailbox_views,
     mailbox_as_a_queue,
+    mailbox_as_a_queue_of_long_messages,
 ];
 
 fn text(n: usize) -> Vec<u8> {
@@ -137,8 +139,18 @@ fn mailbox_views() {
 }
 
 fn mailbox_as_a_queue() {
+    as_a_queue(0..90, 16..400);
+}
+
+/// The bytes of long messages begin on a line.
+fn mailbox_as_a_queue_of_long_messages() {
+    as_a_queue(1500..9000, 4000..16000);
+}
+
+/// Messages of so many bytes with budgets of so many.
+fn as_a_queue(sizes: Range<usize>, budgets: Range<usize>) {
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) };
-    proptest!(config, |(steps in proptest::collection::vec((any::<bool>(), 0usize..90), 0..300), budget in 16usize..400)| {
+    proptest!(config, |(steps in proptest::collection::vec((any::<bool>(), sizes), 0..300), budget in budgets)| {
         let (address, mut mailbox) = mailbox(budget, Overflow::Refuse);
         let mut model = VecDeque::new();
         for (sends, n) in steps {
@@ -151,7 +163,11 @@ fn mailbox_as_a_queue() {
                     Err(why) => panic!("{why}"),
                 }
             } else {
-                prop_assert_eq!(mailbox.try_recv().ok().map(|message| message.to_vec()), model.pop_front());
+                let received = mailbox.try_recv().ok();
+                if let Some(message) = &received && message.len() >= 2048 {
+                    prop_assert_eq!(message.as_ptr().addr() % 64, 0);
+                }
+                prop_assert_eq!(received.map(|message| message.to_vec()), model.pop_front());
                 mailbox.leave();
             }
             let used: usize = model.iter().map(|message| 8 + message.len()).sum();
