@@ -117,8 +117,9 @@ fn patterns(compiler: &str, extension: &str) {
     for pattern in ["array", "structures", "queue"] {
         let source = source(&format!("{pattern}.{extension}"));
         for body in 1..=3 {
-            let mended = if pattern == "queue" || body != 1 { 1 } else { 2 };
-            for mended in 0..=mended {
+            let has_own = pattern != "queue" && body == 1;
+            let has_thread_local = extension == "c";
+            for mended in (0..=3).filter(|&mended| (mended != 2 || has_own) && (mended != 3 || has_thread_local)) {
                 let (b, m) = (format!("-DBODY={body}"), format!("-DMENDED={mended}"));
                 let program = build(&place, &[compiler, "-O1", "-g", &b, &m, text(&source), "-pthread"], "pattern");
                 let found = lines(&place, &program, &[], &[]);

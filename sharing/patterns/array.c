@@ -1,5 +1,6 @@
 /* Each thread counts in an element of its own of one shared array. The elements are neighbours (packed), or each has a
- * line to itself (-DMENDED=1), or each thread counts in a local variable and stores once (-DMENDED=2).
+ * line to itself (-DMENDED=1), or each thread counts in a local variable (-DMENDED=2) or a thread-local one (-DMENDED=3) and
+ * stores once.
  * -DBODY=1: load, add, store; 2: store to one word of its own, load another; 3: atomic add. */
 #include <pthread.h>
 #include <stdio.h>
@@ -16,6 +17,9 @@ struct element { long count, seen; };
 #endif
 
 struct element results[THREADS] __attribute__((aligned(64)));
+#if MENDED == 3
+static _Thread_local struct element own;
+#endif
 static pthread_barrier_t start;
 
 static void *worker(void *number)
@@ -28,6 +32,10 @@ static void *worker(void *number)
         UPDATE(count, seen); /* local */
     mine->count = count;
     mine->seen = seen;
+#elif MENDED == 3
+    for (long i = 0; i < ROUNDS; i++)
+        UPDATE(own.count, own.seen); /* own */
+    *mine = own;
 #else
     for (long i = 0; i < ROUNDS; i++)
         UPDATE(mine->count, mine->seen); /* update */

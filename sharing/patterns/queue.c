@@ -1,5 +1,6 @@
 /* A singly linked queue with a dummy node: a writer appends while a reader removes. It is filled before they start, so
- * that the reader never meets the writer. The two ends lie in one line (packed) or in two (-DMENDED=1).
+ * that the reader never meets the writer. The two ends lie in one line (packed) or in two (-DMENDED=1), or each side works on
+ * its end in thread-local memory and stores it once (-DMENDED=3).
  * -DBODY=1: the ends are plain pointers; 2: each side also counts in a word beside its end; 3: the counts are atomic. */
 #include <pthread.h>
 #include <stdio.h>
@@ -19,6 +20,19 @@ static struct {
     struct end tail;
 } queue __attribute__((aligned(128)));
 
+#if MENDED == 3
+static _Thread_local struct end own;
+#define HEAD own
+#define TAIL own
+#define BEGIN(end) (own = (end))
+#define END(end) ((end) = own)
+#else
+#define HEAD queue.head
+#define TAIL queue.tail
+#define BEGIN(end) ((void)0)
+#define END(end) ((void)0)
+#endif
+
 #define NODES (ROUNDS / 4)
 
 static struct node *nodes;
@@ -34,26 +48,30 @@ static pthread_barrier_t start;
 
 static void *reader(void *sum)
 {
+    BEGIN(queue.head);
     pthread_barrier_wait(&start);
     for (long i = 0; i < NODES; i++) {
-        struct node *next = queue.head.at->next;
+        struct node *next = HEAD.at->next;
         *(long *)sum += next->value;
-        *(struct node *volatile *)&queue.head.at = next; /* remove */
-        COUNT(queue.head); /* removed */
+        *(struct node *volatile *)&HEAD.at = next; /* remove */
+        COUNT(HEAD); /* removed */
     }
+    END(queue.head);
     return NULL;
 }
 
 static void *writer(void *unused)
 {
+    BEGIN(queue.tail);
     pthread_barrier_wait(&start);
     for (long i = NODES + 1; i <= 2 * NODES; i++) {
         struct node *node = &nodes[i];
         node->value = i;
-        queue.tail.at->next = node;
-        *(struct node *volatile *)&queue.tail.at = node; /* append */
-        COUNT(queue.tail); /* appended */
+        TAIL.at->next = node;
+        *(struct node *volatile *)&TAIL.at = node; /* append */
+        COUNT(TAIL); /* appended */
     }
+    END(queue.tail);
     return unused;
 }
 

@@ -1,6 +1,6 @@
 /* The main thread allocates one block with a structure for each thread; each thread uses only its own. The structures
- * are neighbours (packed), or padded to two lines each (-DMENDED=1), or each thread allocates its own (-DMENDED=2).
- * -DBODY as in body.h. */
+ * are neighbours (packed), or padded to two lines each (-DMENDED=1), or each thread allocates its own (-DMENDED=2) or has
+ * it thread-local and copies it at its end (-DMENDED=3). -DBODY as in body.h. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,12 +19,17 @@ struct work {
 
 static struct work *all[THREADS];
 static pthread_barrier_t start;
+#if MENDED == 3
+static _Thread_local struct work own;
+#endif
 
 static void *worker(void *number)
 {
 #if MENDED == 2
     struct work *mine = (struct work *)calloc(1, sizeof *mine); /* own */
     all[(long)number] = mine;
+#elif MENDED == 3
+    struct work *mine = &own;
 #else
     struct work *mine = all[(long)number];
 #endif
@@ -33,6 +38,9 @@ static void *worker(void *number)
         UPDATE(mine->done, mine->seen); /* done */
         *(volatile int *)&mine->last = (int)i; /* last */
     }
+#if MENDED == 3
+    *all[(long)number] = own;
+#endif
     return NULL;
 }
 
