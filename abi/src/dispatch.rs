@@ -276,7 +276,7 @@ unsafe fn outside(frame: &mut Frame, own: usize) -> usize {
                 }
                 let r = sys::syscall6(frame.rax as usize, args);
                 // After the call: what our threads remember meanwhile may be what was.
-                fd::waiting_changed();
+                waiting_changed(frame.rax as u32, args);
                 r
             }
             l::__NR_execve | l::__NR_execveat if RT.is_started() => {
@@ -577,14 +577,14 @@ unsafe fn user(frame: &mut Frame, t: *mut Thread) -> Then {
             l::__NR_fcntl | l::__NR_setsockopt => {
                 let r = sys::syscall6(number as usize, args!());
                 if changes_waiting(number, args!()) {
-                    fd::waiting_changed();
+                    waiting_changed(number, args!());
                 }
                 r
             }
             l::__NR_ioctl => {
                 let r = on_terminal(frame, number as usize, args!());
                 if changes_waiting(number, args!()) {
-                    fd::waiting_changed();
+                    waiting_changed(number, args!());
                 }
                 r
             }
@@ -636,7 +636,17 @@ fn changes_waiting(number: u32, args: [usize; 6]) -> bool {
         (l::__NR_fcntl, l::F_SETFL) | (l::__NR_ioctl, linux_raw_sys::ioctl::FIONBIO) => true,
         // SO_RCVTIMEO, SO_SNDTIMEO, old and new
         (l::__NR_setsockopt, linux_raw_sys::net::SOL_SOCKET) => matches!(args[2], 20 | 21 | 66 | 67),
+        // The records of an upper layer (TLS) end reads early.
+        (l::__NR_setsockopt, fd::IPPROTO_TCP) => args[2] == linux_raw_sys::net::TCP_ULP as usize,
         _ => false,
+    }
+}
+
+/// After such a call.
+fn waiting_changed(number: u32, args: [usize; 6]) {
+    fd::waiting_changed();
+    if number == l::__NR_setsockopt {
+        fd::socket_changed(args[0] as i32);
     }
 }
 

@@ -6,6 +6,9 @@ use heddle_core::sys::{check, linux as l};
 use linux_raw_sys::errno as e;
 use linux_raw_sys::net;
 
+/// The level of TCP's own socket options.
+pub const IPPROTO_TCP: u32 = 6;
+
 /// The kind of file behind a descriptor, as far as waiting goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -71,8 +74,10 @@ fn look(fd: i32) -> Kind {
         _ => Kind::NoWait, // anonymous: eventfd, timerfd, signalfd, epoll, inotify, pidfd
     };
     if let Some(d) = RT.descriptors.get(fd) {
-        // Local sockets end a read early at a message with descriptors, so only TCP can be known to be drained.
-        d.stream.store(kind == Kind::Socket && is_stream(fd) && is_internet(fd), Ordering::Relaxed);
+        // Local sockets end a read early at a message with descriptors, so only TCP can be known to be drained, and only
+        // without a layer above it that has records.
+        let is_tcp = kind == Kind::Socket && is_stream(fd) && is_internet(fd) && !has_upper_layer(fd);
+        d.stream.store(is_tcp, Ordering::Relaxed);
     }
     set_kind(fd, kind);
     kind
@@ -92,6 +97,16 @@ fn is_internet(fd: i32) -> bool {
         )
     };
     r == 0 && (family == net::AF_INET || family == net::AF_INET6)
+}
+
+/// Whether something lies between TCP and the program: TLS in the kernel, for instance.
+fn has_upper_layer(fd: i32) -> bool {
+    let (mut name, mut size) = ([0u8; 16], 16u32);
+    // SAFETY: writes two locals.
+    let r = unsafe {
+        heddle_core::sys!(l::__NR_getsockopt, fd, IPPROTO_TCP, net::TCP_ULP, name.as_mut_ptr(), &mut size as *mut _)
+    };
+    r == 0 && size != 0 && name[0] != 0
 }
 
 /// Whether `fd` is a stream socket.
@@ -133,6 +148,15 @@ pub fn waiting_changed() {
     EPOCH.fetch_add(1, Ordering::Relaxed);
 }
 
+/// What kind of socket `fd` is has changed.
+pub fn socket_changed(fd: i32) {
+    if let Some(d) = RT.descriptors.get(fd)
+        && d.kind.load(Ordering::Relaxed) == Kind::Socket as u8
+    {
+        d.kind.store(Kind::Seen as u8, Ordering::Relaxed);
+    }
+}
+
 /// Whether `fd` is a socket known to block without a timeout; then what is known of it need not be asked again. Another
 /// process that shares the open socket and makes it non-blocking is noticed after the next change of our own.
 fn known_to_block(fd: i32) -> bool {
@@ -156,18 +180,20 @@ fn epoch() -> u32 {
 /// If a read would find nothing for sure, since the last one drained a stream socket whose events have been watched since:
 /// the count of events before that read. An event since then is found by it.
 pub fn drained_at(fd: i32) -> Option<u32> {
-    let d = RT.descriptors.get(fd)?;
-    let drained = known_to_block(fd) && d.drained.load(Ordering::Relaxed) && d.is_watched_stream();
-    drained.then(|| d.drained_at.load(Ordering::Relaxed))
+    RT.descriptors.get(fd)?.drained_at()
 }
 
-/// A read took `got` of the `len` bytes it had room for; `seen` is the count of events before it.
+/// The same, if a read would wait then.
+pub fn blocks_since(fd: i32) -> Option<u32> {
+    if known_to_block(fd) { drained_at(fd) } else { None }
+}
+
+/// A read took `got` (or an error) of the `len` bytes it had room for; `seen` is the count of events before it.
 pub fn note_read(fd: i32, got: isize, len: usize, seen: u32) {
     if let Some(d) = RT.descriptors.get(fd)
         && d.is_watched_stream()
     {
-        d.drained_at.store(seen, Ordering::Relaxed);
-        d.drained.store(got > 0 && (got as usize) < len, Ordering::Relaxed);
+        d.note_drained(got == -(e::EAGAIN as isize) || got > 0 && (got as usize) < len, seen);
     }
 }
 

@@ -413,7 +413,7 @@ unsafe fn receive_some(frame: &mut Frame, fd: i32, buffer: usize, len: usize) ->
     unsafe {
         let mut op = |fd| sys!(l::__NR_recvfrom, fd, buffer, len, net::MSG_DONTWAIT, 0, 0);
         let mut seen = 0;
-        let r = match fd::drained_at(fd) {
+        let r = match fd::blocks_since(fd) {
             Some(count) => {
                 seen = count;
                 keep_trying(frame, fd, &RECEIVE, None, Some(NEVER), &mut op, &mut seen)
@@ -473,7 +473,12 @@ pub unsafe fn receive(frame: &mut Frame, number: u32, args: [usize; 6]) -> isize
     // SAFETY: the program's call.
     unsafe {
         if flags & (net::MSG_DONTWAIT | net::MSG_ERRQUEUE) as usize != 0 || fd::kind(fd) != Kind::Socket {
-            return sys::syscall6(number as usize, args);
+            let seen = fd::events(fd, IN);
+            let r = sys::syscall6(number as usize, args);
+            if number == l::__NR_recvfrom && flags == net::MSG_DONTWAIT as usize {
+                fd::note_read(fd, r, args[2], seen);
+            }
+            return r;
         }
         let mut a = args;
         a[at] = flags | net::MSG_DONTWAIT as usize;

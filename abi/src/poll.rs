@@ -2,6 +2,7 @@
 //! parked on all descriptors concerned.
 
 use crate::entry::Frame;
+use crate::fd;
 use crate::signal;
 use crate::time::Timespec;
 use crate::wait::{NEVER, Next, abandon, after, begin, e, fail, interrupted, park};
@@ -19,18 +20,53 @@ pub const HIDDEN_PAUSE: u64 = 10_000_000;
 /// How many nodes fit on the stack.
 const FEW: usize = 8;
 
-/// Asks until `ask` returns something but 0, or the deadline passes (0), or a handler has run (EINTR). `interest(i)` is the
-/// i-th descriptor of `count` and what it is watched for.
+/// The descriptors that a call asks about.
+struct Asked<'a> {
+    /// The i-th of `count` and what it is watched for, if there is one.
+    interest: &'a dyn Fn(usize) -> Option<(i32, u32)>,
+    count: usize,
+    /// So many of them at most.
+    most: usize,
+    /// The only one had nothing to tell when its count of events was this.
+    since: Option<u32>,
+}
+
+/// Counts of events before a question: if one of these has moved on when the thread is linked, there may be another answer, and
+/// if none has there is not.
+struct Before {
+    counts: [(i32, u32); FEW],
+    /// How many are known; 0 if there are too many.
+    len: usize,
+}
+
+impl Before {
+    fn take(asked: &Asked) -> Self {
+        let mut before = Self { counts: [(-1, 0); FEW], len: 0 };
+        for (fd, what) in (0..asked.count).filter_map(asked.interest) {
+            if before.len == FEW {
+                before.len = 0;
+                break;
+            }
+            before.counts[before.len] = (fd, fd::events(fd, what));
+            before.len += 1;
+        }
+        before
+    }
+
+    /// The count of that descriptor, if it was the n-th. (The program may have changed its array.)
+    fn of(&self, n: usize, fd: i32) -> Option<u32> {
+        self.counts[..self.len].get(n).and_then(|&(known, count)| (known == fd).then_some(count))
+    }
+}
+
+/// Asks until `ask` returns something but 0, or the deadline passes (0), or a handler has run (EINTR).
+///
+/// A thread that waits asks twice: before, and when it is woken. Not a third time when it is linked to its descriptors: what has
+/// happened since the question has moved a count of events, as for a read that is tried before it waits (`core/src/reactor/fd.rs`).
 ///
 /// # Safety
 /// The current thread, inside the core; `ask` does not block.
-unsafe fn until_some(
-    frame: &mut Frame,
-    count: usize,
-    interest: &dyn Fn(usize) -> Option<(i32, u32)>,
-    deadline: u64,
-    ask: &mut dyn FnMut() -> isize,
-) -> isize {
+unsafe fn until_some(frame: &mut Frame, asked: &Asked, deadline: u64, ask: &mut dyn FnMut() -> isize) -> isize {
     // The kernel may answer EINTR even if it is not to wait, for a signal that is for another thread. One for this thread is
     // found when the wait begins.
     let mut ask = || loop {
@@ -39,14 +75,21 @@ unsafe fn until_some(
             break r;
         }
     };
-    let r = ask();
-    if r != 0 || deadline == 0 {
-        return r;
+    let mut before = Before::take(asked);
+    // Nothing to ask: it would tell nothing.
+    if asked.since.is_none()
+        || deadline == 0
+        || asked.since != before.counts[..before.len].first().map(|&(_, count)| count)
+    {
+        let r = ask();
+        if r != 0 || deadline == 0 {
+            return r;
+        }
     }
     let t = current();
     let mut few: [core::mem::MaybeUninit<Node>; FEW] = [const { core::mem::MaybeUninit::uninit() }; FEW];
-    let size = count * size_of::<Node>();
-    let many = if count > FEW {
+    let size = asked.most * size_of::<Node>();
+    let many = if asked.most > FEW {
         match mem::map(size) {
             Ok(p) => p.cast::<Node>(),
             Err(_) => return fail(e::ENOMEM),
@@ -67,17 +110,19 @@ unsafe fn until_some(
             };
             let mut linked = 0;
             let mut hidden = false;
+            let mut unsure = false;
             let mut again = false;
-            for i in 0..count {
-                let Some((fd, what)) = interest(i) else { continue };
+            for (n, (fd, what)) in (0..asked.count).filter_map(asked.interest).enumerate() {
                 let node = nodes.add(linked);
                 node.write(Node::new(t, ticket, what));
-                match RT.descriptors.wait(&RT.reactor, fd, node, None) {
+                let seen = before.of(n, fd);
+                unsure |= seen.is_none();
+                match RT.descriptors.wait(&RT.reactor, fd, node, seen) {
                     Wait::Linked => linked += 1,
-                    // Always ready, or no descriptor at all: the next question tells.
+                    // There was an event: the next question tells.
                     Wait::Again => again = true,
-                    // A regular file or no descriptor at all: the question answers at once.
-                    Wait::Cannot(errno) if matches!(errno as u32, e::EPERM | e::EBADF) => {}
+                    // A regular file, or closed meanwhile: the question answers at once.
+                    Wait::Cannot(errno) if matches!(errno as u32, e::EPERM | e::EBADF) => unsure = true,
                     Wait::Cannot(_) => hidden = true,
                 }
                 if again {
@@ -86,8 +131,9 @@ unsafe fn until_some(
             }
             // What the reactor cannot watch (its limits are reached) is asked about again and again.
             let until = if hidden { deadline.min(after(HIDDEN_PAUSE)) } else { deadline };
-            // Linked everywhere: what happens from now on wakes us. What happened before is seen by this question.
-            let r = if again { 0 } else { ask() };
+            // Linked everywhere: what happens from now on wakes us. What happened before has moved a count, or is seen by this
+            // question.
+            let r = if again || !(hidden || unsure) { 0 } else { ask() };
             let reason = if again || r != 0 {
                 abandon(t, ticket);
                 None
@@ -109,6 +155,7 @@ unsafe fn until_some(
             {
                 break fail(e::EINTR);
             }
+            before = Before::take(asked);
             let r = ask();
             if r != 0 || deadline <= clock::now() {
                 break r;
@@ -135,6 +182,11 @@ fn interest_of(events: i16) -> u32 {
     what
 }
 
+/// Whether these events are none but those of which a stream that has been read to its end has none, until there is an event.
+fn asks_for_input(events: i16) -> bool {
+    events as u32 & !(l::POLLIN | l::POLLRDNORM | l::POLLPRI | l::POLLRDHUP | l::POLLERR | l::POLLHUP) == 0
+}
+
 /// `poll` and `ppoll`. `deadline`: nanoseconds, 0 = do not wait.
 unsafe fn poll_until(frame: &mut Frame, fds: usize, count: usize, deadline: u64) -> isize {
     let interest = |i: usize| {
@@ -143,8 +195,15 @@ unsafe fn poll_until(frame: &mut Frame, fds: usize, count: usize, deadline: u64)
         let (fd, events) = (words::load(at)? as i32, words::load(at.wrapping_add(4))? as i16);
         (fd >= 0).then_some((fd, interest_of(events)))
     };
+    // What is read by one thread alone, as a rule: a connection.
+    let since = if count == 1 && words::load(fds.wrapping_add(4)).is_some_and(|events| asks_for_input(events as i16)) {
+        interest(0).and_then(|(fd, _)| fd::drained_at(fd))
+    } else {
+        None
+    };
+    let asked = Asked { interest: &interest, count, most: count, since };
     // SAFETY: the program's call without its timeout.
-    unsafe { until_some(frame, count, &interest, deadline, &mut || heddle_core::sys!(l::__NR_poll, fds, count, 0)) }
+    unsafe { until_some(frame, &asked, deadline, &mut || heddle_core::sys!(l::__NR_poll, fds, count, 0)) }
 }
 
 /// `poll`.
@@ -236,9 +295,11 @@ unsafe fn select_until(frame: &mut Frame, args: [usize; 6], deadline: u64) -> is
         (what != 0).then_some((i as i32, what))
     };
     let mut result = [[0u64; WORDS]; 3];
+    let most = (0..WORDS).map(|w| (wanted[0][w] | wanted[1][w] | wanted[2][w]).count_ones() as usize).sum();
+    let asked = Asked { interest: &interest, count: count as usize, most, since: None };
     // SAFETY: asks about copies of the sets, without waiting.
     let r = unsafe {
-        until_some(frame, count as usize, &interest, deadline, &mut || {
+        until_some(frame, &asked, deadline, &mut || {
             result = wanted;
             let zero = [0i64; 2];
             let at = |k: usize, r: &mut [[u64; WORDS]; 3]| if sets[k] == 0 { 0 } else { r[k].as_mut_ptr() as usize };
@@ -341,9 +402,9 @@ pub unsafe fn epoll_wait(frame: &mut Frame, number: u32, args: [usize; 6]) -> is
         }
         let t = current();
         let before = if masked { signal::calls::mask_for(t, mask) } else { None };
-        let r = until_some(frame, 1, &|_| Some((epoll as i32, IN)), deadline, &mut || {
-            heddle_core::sys!(l::__NR_epoll_wait, epoll, events, max, 0)
-        });
+        let asked = Asked { interest: &|_| Some((epoll as i32, IN)), count: 1, most: 1, since: None };
+        let r =
+            until_some(frame, &asked, deadline, &mut || heddle_core::sys!(l::__NR_epoll_wait, epoll, events, max, 0));
         signal::calls::unmask(t, before);
         r
     }

@@ -77,6 +77,7 @@ programs! {
         passed_on { workers: &[2, 1] },
         phases { workers: &[2, 1, 4] },
         pipes { workers: &[2, 1] },
+        poll_drained { workers: &[2, 1, 4] },
         poll_select { workers: &[2, 1] },
         protection_keys { workers: &[2, 1] },
         producers { workers: &[2, 1, 4] },

@@ -9,6 +9,12 @@
 //! No readiness is lost: the descriptor is registered before the lock is taken (registration reports present
 //! readiness as an event). Data that arrives after the failed try raises an event, which comes either before the lock is
 //! taken (the count has moved on since the sample, which was before the try) or after (the node is there).
+//! A `poll` of several is the same: all counts are sampled, the kernel is asked, and if one has moved on when the nodes are
+//! linked the kernel is asked again.
+//!
+//! A read that took less than it had room for, or nothing, has drained a stream: until the count moves on from what it was before that
+//! read, there is nothing to try or to ask. What is noted of that is one word, so that it is never a count of one thread's read
+//! with another's result.
 //!
 //! Rejected: a flag that an event sets when nobody waits. Two readers, or a reader and a poll, share it: an event that
 //! served one of them left nothing for the other, which was between its EAGAIN and its wait.
@@ -26,6 +32,9 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, 
 pub const IN: u32 = 1;
 /// Something can be written (or is connected, or has failed).
 pub const OUT: u32 = 2;
+
+/// Added to a count of events: see [`Descriptor::drained`].
+const DRAINED: u64 = 1 << 32;
 
 /// Descriptors beyond this number are left to the kernel.
 pub const MAX: usize = 1 << 20;
@@ -81,10 +90,9 @@ pub struct Descriptor {
     pub flags: AtomicU8,
     /// Events so far, of the directions [`IN`] and [`OUT`].
     counts: [AtomicU32; 2],
-    /// `events(IN)` before the read that drained the descriptor; see `drained`.
-    pub drained_at: AtomicU32,
-    /// The last read took less than it had room for. Cleared when the descriptor is forgotten.
-    pub drained: AtomicBool,
+    /// The last read took all that there was: [`DRAINED`] and `events(IN)` before it, in one word, so that what one thread notes
+    /// is not taken for another's. 0: there may be more. Cleared when the descriptor is forgotten.
+    drained: AtomicU64,
     /// A stream socket.
     pub stream: AtomicBool,
     /// An end of stream, error or urgent data has been announced.
@@ -112,6 +120,19 @@ impl Descriptor {
             OUT => count(1),
             _ => count(0).wrapping_add(count(1)),
         }
+    }
+
+    /// What a read says of what is left; `seen` is `events(IN)` before it.
+    #[inline]
+    pub fn note_drained(&self, is_drained: bool, seen: u32) {
+        self.drained.store(if is_drained { DRAINED + u64::from(seen) } else { 0 }, Ordering::Relaxed);
+    }
+
+    /// If a read would find nothing, unless there has been an event since: `events(IN)` before the last read, which drained it.
+    #[inline]
+    pub fn drained_at(&self) -> Option<u32> {
+        let word = self.drained.load(Ordering::Relaxed);
+        (word & DRAINED != 0 && self.is_watched_stream()).then_some(word as u32)
     }
 
     /// Whether this is a stream socket whose events are watched.
@@ -337,7 +358,7 @@ impl Descriptors {
         let mut w = d.waiters.lock();
         d.kind.store(0, Ordering::Relaxed);
         d.flags.store(0, Ordering::Relaxed);
-        d.drained.store(false, Ordering::Relaxed);
+        d.drained.store(0, Ordering::Relaxed);
         d.watched.store(false, Ordering::Relaxed);
         d.ended.store(false, Ordering::Relaxed);
         d.known.store(0, Ordering::Relaxed);
@@ -420,7 +441,7 @@ impl Descriptors {
                 w.head = core::ptr::null_mut();
                 w.registered = false;
                 d.watched.store(false, Ordering::Relaxed);
-                d.drained.store(false, Ordering::Relaxed);
+                d.drained.store(0, Ordering::Relaxed);
                 if d.kept.swap(false, Ordering::Relaxed) {
                     d.kind.store(0, Ordering::Relaxed);
                     // SAFETY: a duplicate of ours that no thread of this process waits on.
