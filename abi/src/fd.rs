@@ -1,6 +1,9 @@
 //! What is known of each descriptor.
 
+use core::fmt::Write;
 use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::task_files::Text;
 use heddle_core::sched::RT;
 use heddle_core::sys::{check, linux as l};
 use linux_raw_sys::errno as e;
@@ -133,11 +136,33 @@ pub fn takes_nowait(fd: i32, write: bool) -> bool {
     RT.descriptors.get(fd).is_none_or(|d| d.flags.load(Ordering::Relaxed) & NO_NOWAIT[usize::from(write)] == 0)
 }
 
-/// It does not: poll first.
+/// It does not: poll first, unless it is an event counter.
 pub fn refuses_nowait(fd: i32, write: bool) {
-    if let Some(d) = RT.descriptors.get(fd) {
-        d.flags.fetch_or(NO_NOWAIT[usize::from(write)], Ordering::Relaxed);
+    let Some(d) = RT.descriptors.get(fd) else { return };
+    let mut flags = NO_NOWAIT[usize::from(write)];
+    if write && name(fd, &mut [0; 64]) == b"anon_inode:[eventfd]" {
+        flags |= COUNTER;
     }
+    d.flags.fetch_or(flags, Ordering::Relaxed);
+}
+
+/// What has refused a write without waiting is an eventfd.
+const COUNTER: u8 = 4;
+
+/// Whether `fd` is known to be an eventfd: a write to it waits only if its counter is full, at 2^64 - 2.
+pub fn is_counter(fd: i32) -> bool {
+    RT.descriptors.get(fd).is_some_and(|d| d.flags.load(Ordering::Relaxed) & COUNTER != 0)
+}
+
+/// The name of what is behind `fd`, as far as it fits; empty if /proc does not tell.
+pub fn name(fd: i32, link: &mut [u8]) -> &[u8] {
+    let mut path = Text::<32>::new();
+    let _ = write!(path, "/proc/self/fd/{fd}\0");
+    // SAFETY: the path ends in a NUL; the kernel writes at most the buffer's length.
+    let n = check(unsafe {
+        heddle_core::sys!(l::__NR_readlinkat, l::AT_FDCWD, path.text().as_ptr(), link.as_mut_ptr(), link.len())
+    });
+    &link[..n.unwrap_or(0)]
 }
 
 /// Something about waiting changed on some descriptor: what is remembered of all of them is void. Counts up.

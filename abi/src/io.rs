@@ -302,6 +302,8 @@ unsafe fn vectored(
                 }
                 r
             }
+            // One that waits, with a full counter, keeps its worker until the monitor takes that away.
+            Kind::NoWait if write && fd::is_counter(fd) => crate::dispatch::blocking(frame, original, args, true),
             Kind::Poll | Kind::NoWait => {
                 let events = if write { l::POLLOUT } else { l::POLLIN };
                 let mut op = |fd| {

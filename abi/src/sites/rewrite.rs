@@ -9,6 +9,7 @@ use super::maps::{self, Mapping, Maps};
 use super::registry::{Registry, hold};
 use super::stub::{self, Chunk};
 use super::{Entries, Error};
+use crate::fd;
 use crate::memory;
 use crate::words;
 use alloc::vec::Vec;
@@ -543,7 +544,7 @@ pub unsafe fn rewrite_mapping(start: usize, len: usize, fd: i32, file_offset: u6
         // Whatever was there has just been mapped over.
         registry.forget(&range);
         let mut link = [0; 4096];
-        let name = name_of(fd, &mut link);
+        let name = file_name(fd::name(fd, &mut link));
         let Some(file) = File::map(fd as usize, 0) else { return };
         let Some(image) = Image::file(file.bytes()) else { return };
         if image.is_go() {
@@ -629,25 +630,6 @@ unsafe fn rewrite_one(registry: &mut Registry, entries: &Entries, name: &[u8], t
         Ok(()) => plan.register(registry),
         Err(_) => plan.abandon(registry),
     }
-}
-
-/// The name of the file behind `fd`.
-fn name_of(fd: i32, link: &mut [u8; 4096]) -> &[u8] {
-    let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
-    let (mut digits, mut at) = (1, 14);
-    while fd / digits >= 10 {
-        digits *= 10;
-    }
-    while digits > 0 {
-        path[at] = b'0' + (fd / digits % 10) as u8;
-        at += 1;
-        digits /= 10;
-    }
-    // SAFETY: the path ends in a NUL; the kernel writes at most the buffer's length.
-    let n = sys::check(unsafe {
-        sys!(linux::__NR_readlinkat, linux::AT_FDCWD, path.as_ptr(), link.as_mut_ptr(), link.len())
-    });
-    file_name(&link[..n.unwrap_or(0)])
 }
 
 /// What would be rewritten, without changing anything: calls `f` for each executable mapping of an object with its
