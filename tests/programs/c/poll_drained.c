@@ -1,13 +1,10 @@
 /* Asserts that who waits for input of a TCP socket that has been read to its end is woken by what comes next, whatever call took
    the last of it (all, a part, with MSG_DONTWAIT, after MSG_PEEK), whatever call waits, and though the same or another thread has
-   read meanwhile; that a handler ends the wait; and that what is there already is told at once, with or without a signal. */
-#include "check.h"
-#include <arpa/inet.h>
-#include <netinet/in.h>
+   read meanwhile; that a handler ends the wait; and that what is there already is told at once. */
+#include "tcp_pair.h"
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
-#include <sys/socket.h>
 
 enum { PAIRS = 6, BYTES = 60000, LONGEST = 700, MOST_MS = 20000 };
 
@@ -20,19 +17,6 @@ struct pair {
 };
 
 static unsigned next(unsigned *seed) { return (*seed = *seed * 1664525 + 1013904223) >> 8; }
-
-static void tcp_pair(int ends[2]) {
-  int listener = socket(AF_INET, SOCK_STREAM, 0);
-  struct sockaddr_in where = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-  socklen_t size = sizeof where;
-  OK(bind(listener, (struct sockaddr *)&where, size));
-  OK(listen(listener, 1));
-  OK(getsockname(listener, (struct sockaddr *)&where, &size));
-  ends[1] = socket(AF_INET, SOCK_STREAM, 0);
-  OK(connect(ends[1], (struct sockaddr *)&where, size));
-  CHECK((ends[0] = accept(listener, 0, 0)) >= 0);
-  OK(close(listener));
-}
 
 /* Waits until the socket can be read: by poll, ppoll, select or epoll_wait. */
 static void wait_for_input(int fd, int epoll, unsigned how) {

@@ -1,26 +1,9 @@
 /* Asserts that what ends a wait for a stream is never missed: the end that comes with the last data, a byte that comes while
    another thread polls, data behind a message with a descriptor or behind urgent data, and two readers of one socket. */
-#include "check.h"
-#include <arpa/inet.h>
-#include <netinet/in.h>
+#include "tcp_pair.h"
 #include <poll.h>
-#include <sys/socket.h>
 
 static int ends[2];
-
-static void tcp_pair(void) {
-  int listener = socket(AF_INET, SOCK_STREAM, 0);
-  struct sockaddr_in where = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-  socklen_t size = sizeof where;
-  OK(bind(listener, (struct sockaddr *)&where, size));
-  OK(listen(listener, 1));
-  OK(getsockname(listener, (struct sockaddr *)&where, &size));
-  ends[1] = socket(AF_INET, SOCK_STREAM, 0);
-  OK(connect(ends[1], (struct sockaddr *)&where, size));
-  ends[0] = accept(listener, 0, 0);
-  CHECK(ends[0] >= 0);
-  OK(close(listener));
-}
 
 static void *reads_to_end(void *argument) {
   char bytes[100];
@@ -101,7 +84,7 @@ static void *one_of_two(void *argument) {
 
 int main(void) {
   for (int kind = 0; kind < 2; kind++) {
-    if (kind) tcp_pair();
+    if (kind) tcp_pair(ends);
     else OK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
     pthread_t thread = start(reads_to_end, 0);
     sleep_ms(20);
@@ -116,11 +99,11 @@ int main(void) {
 
   OK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
   parts(1);
-  tcp_pair();
+  tcp_pair(ends);
   parts(0);
   puts("ok data behind descriptors and urgent data");
 
-  tcp_pair();
+  tcp_pair(ends);
   pthread_t thread = start(recv_poll_recv, 0);
   for (int i = 0; i < 100; i++) {
     sleep_ms(2);
@@ -131,7 +114,7 @@ int main(void) {
   OK(close(ends[1]));
   puts("ok poll between reads");
 
-  tcp_pair();
+  tcp_pair(ends);
   pthread_t readers[2] = {start(one_of_two, 0), start(one_of_two, 0)};
   for (int i = 0; i < 300; i++) {
     CHECK_EQ(write(ends[1], "y", 1), 1);
