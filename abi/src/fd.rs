@@ -213,9 +213,11 @@ pub fn blocks_since(fd: i32) -> Option<u32> {
     if known_to_block(fd) { drained_at(fd) } else { None }
 }
 
-/// A read took `got` (or an error) of the `len` bytes it had room for; `seen` is the count of events before it.
+/// A read took `got` (or an error) of the `len` bytes it had room for; `seen` is the count of events before it. Of a descriptor that has
+/// not been looked at that says nothing.
 pub fn note_read(fd: i32, got: isize, len: usize, seen: u32) {
     if let Some(d) = RT.descriptors.get(fd)
+        && d.kind.load(Ordering::Relaxed) == Kind::Socket as u8
         && d.is_watched_stream()
     {
         d.note_drained(got == -(e::EAGAIN as isize) || got > 0 && (got as usize) < len, seen);

@@ -93,7 +93,7 @@ pub struct Descriptor {
     /// The last read took all that there was: [`DRAINED`] and `events(IN)` before it, in one word, so that what one thread notes
     /// is not taken for another's. 0: there may be more. Cleared when the descriptor is forgotten.
     drained: AtomicU64,
-    /// A stream socket.
+    /// Known to be a stream socket. Cleared with the kind.
     pub stream: AtomicBool,
     /// An end of stream, error or urgent data has been announced.
     ended: AtomicBool,
@@ -360,6 +360,7 @@ impl Descriptors {
         d.flags.store(0, Ordering::Relaxed);
         d.drained.store(0, Ordering::Relaxed);
         d.watched.store(false, Ordering::Relaxed);
+        d.stream.store(false, Ordering::Relaxed);
         d.ended.store(false, Ordering::Relaxed);
         d.known.store(0, Ordering::Relaxed);
         if !w.registered {
@@ -422,6 +423,7 @@ impl Descriptors {
         for d in self.in_use().filter_map(|fd| self.get(fd)) {
             d.kind.store(0, Ordering::Relaxed);
             d.flags.store(0, Ordering::Relaxed);
+            d.stream.store(false, Ordering::Relaxed);
             d.ended.store(false, Ordering::Relaxed);
         }
     }

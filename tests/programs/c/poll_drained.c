@@ -1,6 +1,7 @@
 /* Asserts that who waits for input of a TCP socket that has been read to its end is woken by what comes next, whatever call took
    the last of it (all, a part, with MSG_DONTWAIT, after MSG_PEEK), whatever call waits, and though the same or another thread has
-   read meanwhile; that a handler ends the wait; and that what is there already is told at once. */
+   read meanwhile; that a handler ends the wait; that a socket of
+   another kind with the same number is not taken for one that is read to its end; and that what is there already is told at once. */
 #include "tcp_pair.h"
 #include <poll.h>
 #include <sys/epoll.h>
@@ -124,6 +125,34 @@ static void ended_by_a_handler(void) {
   CHECK_EQ(p.revents, POLLNVAL);
 }
 
+/* The number was a TCP socket's, and is one of datagrams: a short one does not mean that there is no other. */
+static void number_used_again(void) {
+  struct pollfd p = {.events = POLLIN};
+  char bytes[100];
+  tcp_pair(ends);
+  p.fd = ends[0];
+  CHECK_EQ(write(ends[1], "four", 4), 4);
+  CHECK_EQ(poll(&p, 1, MOST_MS), 1);
+  CHECK_EQ(recv(ends[0], bytes, sizeof bytes, 0), 4);
+  CHECK_EQ(poll(&p, 1, 1), 0);
+  OK(close(ends[1]));
+  int pair[2];
+  OK(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair));
+  CHECK_EQ(dup2(pair[0], p.fd), p.fd);
+  CHECK_EQ(poll(&p, 1, 1), 0);
+  for (int i = 0; i < 2; i++) CHECK_EQ(send(pair[1], "five!", 5, 0), 5);
+  for (int i = 0; i < 2; i++) {
+    sleep_ms(20); /* all that there is to hear has been heard */
+    int64_t begin = now_ms();
+    CHECK_EQ(poll(&p, 1, MOST_MS), 1);
+    CHECK(now_ms() - begin < MOST_MS / 2);
+    CHECK_EQ(recv(p.fd, bytes, sizeof bytes, MSG_DONTWAIT), 5);
+  }
+  OK(close(p.fd));
+  OK(close(pair[0]));
+  OK(close(pair[1]));
+}
+
 int main(void) {
   struct pair pairs[PAIRS];
   pthread_t threads[PAIRS][3];
@@ -138,5 +167,6 @@ int main(void) {
   for (int i = 0; i < PAIRS; i++)
     for (int k = 0; k < 3; k++) join(threads[i][k]);
   ended_by_a_handler();
+  number_used_again();
   puts("ok");
 }
