@@ -645,7 +645,7 @@ fn changes_waiting(number: u32, args: [usize; 6]) -> bool {
 /// After such a call.
 fn waiting_changed(number: u32, args: [usize; 6]) {
     fd::waiting_changed();
-    if number == l::__NR_setsockopt {
+    if (number, args[1] as u32) == (l::__NR_setsockopt, fd::IPPROTO_TCP) {
         fd::socket_changed(args[0] as i32);
     }
 }
